@@ -38,10 +38,12 @@ from logstore.store import open_store as open
 from logstore.topic import Topic
 
 if TYPE_CHECKING:
+    from logstore.connected import connect
     from logstore.exchange.handover import handover
     from logstore.logdir.cleaner import LogCleaner
     from logstore.segment_files.indexes import OffsetIndex
     from logstore.segment_files.segment import Segment
+    from logstore.sharing import open_or_connect
 
 __version__ = _version.VERSION
 
@@ -52,6 +54,14 @@ def __getattr__(name: str) -> Any:
         from logstore.logdir.cleaner import LogCleaner
 
         return LogCleaner
+    if name == "connect":
+        from logstore.connected import connect
+
+        return connect
+    if name == "open_or_connect":
+        from logstore.sharing import open_or_connect
+
+        return open_or_connect
     if name == "handover":
         from logstore.exchange.handover import handover
 
@@ -91,6 +101,8 @@ __all__ = [
     "TopicPartition",
     "UsageError",
     "build_info",
+    "connect",
     "handover",
     "open",
+    "open_or_connect",
 ]

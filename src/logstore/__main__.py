@@ -15,7 +15,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
+    words = sys.argv[1:] if arguments is None else list(arguments)
     try:
+        if words[:1] == ["serve"]:
+            from logstore.cli import serving  # what starts often starts without Typer
+
+            wanted = serving.parse_plain(words[1:])
+            if wanted is not None:
+                return serving.run_plain(wanted)
         from logstore.cli.app import app  # typer and rich are optional
     except ImportError as error:
         print(error, file=sys.stderr)

@@ -78,6 +78,10 @@ _STORE_RANGES = (
     ("transaction_state_log_num_partitions", 1, 100_000),
     ("transaction_max_timeout_ms", 1, _MAX_INT32),
     ("transactional_id_expiration_ms", 1, _MAX_INT32),
+    ("group_min_session_timeout_ms", 0, 1_800_000),
+    ("group_max_session_timeout_ms", 6_000, _MAX_INT32),
+    ("group_max_size", 1, _MAX_INT32),
+    ("group_initial_rebalance_delay_ms", 0, _MAX_INT32),
     ("share_coordinator_state_topic_num_partitions", 1, 100_000),
     ("share_coordinator_snapshot_update_records_per_snapshot", 0, 500),
     ("quota_window_num", 2, 1_000),
@@ -425,6 +429,20 @@ class StoreConfig(Checked):
     transactional_id_expiration_ms: int = 604_800_000
     """After a week without a transaction, a transactional id is forgotten."""
 
+    # Consumer groups
+
+    group_min_session_timeout_ms: int = 6_000
+    """Members of consumer groups that ask for a shorter session timeout are refused. Tests of clients often
+    ask for less."""
+    group_max_session_timeout_ms: int = 1_800_000
+    """Members that ask for a longer one are refused. A dead member holds its partitions so long."""
+    group_max_size: int = 2**31 - 1
+    """How many members a consumer group may have."""
+    group_initial_rebalance_delay_ms: int = 0
+    """How long an empty group waits for more members after the first one has joined.
+
+    Kafka: 3 s, which saves rebalances where hundreds start together."""
+
     # Share groups
 
     share_coordinator_state_topic_num_partitions: int = 1
@@ -452,6 +470,12 @@ class StoreConfig(Checked):
             raise InvalidConfigError(
                 f"log_cleaner_dedupe_buffer_size ({self.log_cleaner_dedupe_buffer_size}) must be at least "
                 f"{LEAST_CLEANER_MAP_BYTES} for each of {self.log_cleaner_threads} log_cleaner_threads"
+            )
+        shortest_ms, longest_ms = self.group_min_session_timeout_ms, self.group_max_session_timeout_ms
+        if shortest_ms > longest_ms:
+            raise InvalidConfigError(
+                f"group_min_session_timeout_ms is {shortest_ms}, above group_max_session_timeout_ms, "
+                f"which is {longest_ms}: no member could join"
             )
         if not isinstance(self.topic, TopicConfig):
             raise InvalidConfigError(f"topic is a {type(self.topic).__name__}; it must be a TopicConfig")
@@ -504,6 +528,23 @@ def choose_settings(
             f"config is a {type(config).__name__}; it must be a {cls.__name__}, or give settings by name"
         )
     return replace(config, **settings)  # type: ignore[type-var]
+
+
+def parse_settings(
+    classes: Iterable[type[Any]], properties: Mapping[str, str]
+) -> dict[type[Any], dict[str, Any]]:
+    """Settings in Kafka's spelling, each for the class that has it.
+
+    Raises:
+        InvalidConfigError: none has it, or its value is no such value.
+    """
+    kinds = {field.name.replace("_", "."): cls for cls in classes for field in fields(cls)}
+    found: dict[type[Any], dict[str, Any]] = {cls: {} for cls in classes}
+    for key, text in properties.items():
+        if key not in kinds or not isinstance(text, str):
+            raise InvalidConfigError(f"unknown setting {key!r}{did_you_mean(key, kinds)}")
+        found[kinds[key]].update(_parse_properties(kinds[key], {key: text}))
+    return found
 
 
 def _parse_properties(cls: type[Any], properties: Mapping[str, str]) -> dict[str, Any]:

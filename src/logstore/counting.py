@@ -74,29 +74,53 @@ class Histogram:
     """Counts values by size. Its owner lets one thread at a time observe; any thread may ask for
     :attr:`value`. Cost: 0.15 µs for a value."""
 
-    __slots__ = ("_bounds", "_counts", "_sums")
+    __slots__ = ("_bounds", "_used")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._sums = [0.0] * (len(bounds) + 1)
+        self._used: tuple[int, list[int], list[float]] = (0, [], [])
+        """The number of the first bucket that has anything; counts and sums from there to the last one. There
+        are thousands of histograms, and most of them need a few buckets. Replaced in one assignment."""
 
     def observe(self, value: float) -> None:
         """Count a value."""
         number = bisect_left(self._bounds, value)
-        self._counts[number] += 1
-        self._sums[number] += value
+        first, counts, sums = self._used
+        if not first <= number < first + len(counts):
+            first, counts, sums = self._widen_to(number)
+        counts[number - first] += 1
+        sums[number - first] += value
+
+    def _widen_to(self, number: int) -> tuple[int, list[int], list[float]]:
+        """Let the bucket of this number be one of those that are used."""
+        first, counts, sums = self._used
+        if counts:
+            before, behind = max(first - number, 0), max(number + 1 - first - len(counts), 0)
+            counts = [0] * before + counts + [0] * behind
+            sums = [0.0] * before + sums + [0.0] * behind
+            self._used = first - before, counts, sums
+        else:
+            self._used = number, [0], [0.0]
+        return self._used
 
     def add(self, value: HistogramValue) -> None:
         """Count everything that another histogram has counted."""
         for number, count in enumerate(value.counts):
-            self._counts[number] += count
-            self._sums[number] += value.sums[number]
+            if count:
+                first, counts, sums = self._widen_to(number)
+                counts[number - first] += count
+                sums[number - first] += value.sums[number]
 
     @property
     def value(self) -> HistogramValue:
         """What was counted so far."""
-        return HistogramValue(self._bounds, tuple(self._counts), tuple(self._sums))
+        first, counts, sums = self._used
+        behind = len(self._bounds) + 1 - first - len(counts)
+        return HistogramValue(
+            self._bounds,
+            (*[0] * first, *counts, *[0] * behind),
+            (*[0.0] * first, *sums, *[0.0] * behind),
+        )
 
 
 class _HasRecords(Protocol):

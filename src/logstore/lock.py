@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import ClassVar
 
-from logstore.errors import FencedError, LockedError, StorageError, storage_error
+from logstore.errors import ClosedError, FencedError, ForkedError, LockedError, StorageError, storage_error
 
 _FLOCK = struct.Struct("hhqqi")
 """``struct flock``: type, whence, start, length, process id."""
@@ -35,6 +35,8 @@ _FLOCK_BYTES = 32
 _KNOWS_FLOCK = sys.platform == "linux" and sys.maxsize > 2**32
 _TAKE_OPEN_FILE_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None) if _KNOWS_FLOCK else None
 """The command for a lock that is bound to the open file; None if the system has no such locks."""
+_ASK_OPEN_FILE_LOCK: int | None = getattr(fcntl, "F_OFD_GETLK", None) if _KNOWS_FLOCK else None
+"""The command that tells whether such a lock could be taken."""
 _MAX_MARK_BYTES = 64
 _HELD = (errno.EAGAIN, errno.EACCES)
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.001, 0.05
@@ -121,6 +123,34 @@ class OsLock:
         self._descriptor = descriptor
         self._held[self._key] = self
         return True
+
+    @classmethod
+    def is_held(cls, path: str, open_file: Callable[[], int]) -> bool:
+        """Whether anybody holds the lock on a file; false if there is no file.
+
+        Args:
+            open_file: opens the file for reading and writing.
+        """
+        with cls._registry_lock:
+            try:
+                if _identity(os.stat(path)) in cls._held:
+                    return True  # opening the file, and closing it, would drop a record lock
+            except FileNotFoundError:
+                return False
+            except OSError as error:
+                raise storage_error(error, path, "looking at") from error
+            try:
+                descriptor = open_file()
+            except StorageError as error:
+                if error.errno == errno.ENOENT:
+                    return False
+                raise
+            try:
+                return _is_locked_elsewhere(descriptor)
+            except OSError as error:
+                raise storage_error(error, path, "looking at the lock of") from error
+            finally:
+                os.close(descriptor)
 
     def _is_held_here(self) -> bool:
         try:
@@ -245,6 +275,24 @@ def _flock(kind: int) -> bytes:
     return _FLOCK.pack(kind, os.SEEK_SET, 0, 0, 0).ljust(_FLOCK_BYTES, b"\0")
 
 
+def _is_locked_elsewhere(descriptor: int) -> bool:
+    """Whether another process has a lock on the open file, or another descriptor has one."""
+    if _ASK_OPEN_FILE_LOCK is not None:
+        try:
+            answer = fcntl.fcntl(descriptor, _ASK_OPEN_FILE_LOCK, _flock(fcntl.F_WRLCK))
+            return bool(_FLOCK.unpack_from(answer)[0] != fcntl.F_UNLCK)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # closing lets it go
+    except OSError as error:
+        if error.errno in _HELD:
+            return True
+        raise
+    return False
+
+
 def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
@@ -301,3 +349,41 @@ def _says_locked(path: str, inode: int) -> bool:
     except OSError:
         return False
     return b"OFDLCK" in text and b":%d " % inode in text
+
+
+class ForkFlag:
+    """Becomes true in a child that was forked while the flag existed. A store holds one: the child shares the
+    parent's descriptors but neither its lock nor its threads, so it must not write."""
+
+    __slots__ = ("is_forked",)
+
+    _of_this_process: ClassVar[ForkFlag]
+
+    def __init__(self) -> None:
+        self.is_forked = False
+
+    @classmethod
+    def watch(cls) -> ForkFlag:
+        """The flag of this process, which all share."""
+        return cls._of_this_process
+
+    def check_usable(self, name: object, *, is_closed: bool) -> None:
+        """
+        Raises:
+            ForkedError: this process is a child of the one that opened ``name``.
+            ClosedError: ``name`` is closed.
+        """
+        if self.is_forked:
+            raise ForkedError(f"{name} was opened by the parent of this process; open it again in the child")
+        if is_closed:
+            raise ClosedError(f"{name} is closed; open it again")
+
+    @classmethod
+    def _begin_process(cls) -> None:
+        """A child has a flag of its own, for what it makes itself."""
+        cls._of_this_process.is_forked = True
+        cls._of_this_process = cls()
+
+
+ForkFlag._of_this_process = ForkFlag()
+os.register_at_fork(after_in_child=ForkFlag._begin_process)

@@ -425,6 +425,21 @@ class OffsetAndMetadata(NamedTuple):
     """Of the last record that was read; None if it is not known."""
 
 
+class ActiveProducer(NamedTuple):
+    """A producer that a partition remembers."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    """The sequence of its newest record; -1 if that is not known."""
+    last_timestamp_ms: int
+    """The timestamp of its newest batch or marker, in milliseconds since the epoch."""
+    coordinator_epoch: int
+    """Of its newest marker; -1 if it has none."""
+    transaction_first_offset: int | None
+    """Where its open transaction begins; None if none is open."""
+
+
 class AbortedTransaction(NamedTuple):
     """One entry of a transaction index: the producer, its first offset, the offset of the abort marker, and
     the last stable offset when the marker was written."""

@@ -99,7 +99,7 @@ class _Prompt:
             if self._is_stopping:
                 return
             if self.thread is None:
-                self.thread = _start_thread(self._run, "logstore-linger")
+                self.thread = start_thread(self._run, "logstore-linger")
             heapq.heappush(self._queue, (due_ms, next(self._numbers), task))
             self._next_ms = self._queue[0][0]
             if due_ms < self._wakes_ms:
@@ -139,8 +139,11 @@ class _Prompt:
             self._changed.notify_all()  # all: an interrupted start may have left a second thread
 
 
-def _start_thread(run: Callable[[], None], name: str) -> threading.Thread:
-    """
+def start_thread(
+    run: Callable[[], None], name: str, *, what: str = "for the background work"
+) -> threading.Thread:
+    """A thread that does not keep the process alive.
+
     Raises:
         RetriableError: the process may have no more threads.
     """
@@ -148,7 +151,7 @@ def _start_thread(run: Callable[[], None], name: str) -> threading.Thread:
     try:
         thread.start()
     except RuntimeError as error:
-        raise RetriableError(f"no thread can be started for the background work: {error}") from None
+        raise RetriableError(f"no thread can be started {what}: {error}") from None
     return thread
 
 
@@ -239,7 +242,7 @@ class Scheduler:
 
     def _ensure_thread_locked(self) -> None:
         if self._thread is None and isinstance(self._clock, SystemClock):
-            self._thread = _start_thread(self._run, "logstore-background")
+            self._thread = start_thread(self._run, "logstore-background")
 
     def run_due(self) -> int:
         """Run all due tasks in the calling thread. Returns how many ran."""

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import UUID
 
-from logstore.arguments import check_callable, check_callback, check_flag, check_least, plain_text, shown
+from logstore.arguments import check_callable, check_callback, check_flag, plain_text, shown
 from logstore.clock import Clock
 from logstore.config import StoreConfig, TopicConfig, check_topic_config, choose_settings
 from logstore.errors import (
@@ -24,7 +24,13 @@ from logstore.errors import (
     UsageError,
 )
 from logstore.files import Files, PathLike, check_path
-from logstore.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC, check_topic_name
+from logstore.format.names import (
+    OFFSETS_TOPIC,
+    SHARE_STATE_TOPIC,
+    SHARED_NAME,
+    TRANSACTIONS_TOPIC,
+    check_topic_name,
+)
 from logstore.logdir.catalogue import MAX_PARTITIONS
 from logstore.logdir.directory import (
     LogDirectory,
@@ -35,6 +41,7 @@ from logstore.logdir.held import check_numbers, shown_numbers
 from logstore.model import (
     BoundToProcess,
     Isolation,
+    Role,
     TopicPartition,
 )
 from logstore.partition.arguments import check_timeout
@@ -45,6 +52,7 @@ if TYPE_CHECKING:
     from logstore.backup.report import BackupReport, OnBackupProgress
     from logstore.broker.local import LocalBroker
     from logstore.broker.offsets.committed import CommittedOffsets
+    from logstore.broker.share_storage import ShareStorage
     from logstore.clients.assignors import Assignor
     from logstore.clients.consumer import Consumer, OnRebalance
     from logstore.clients.counts import ClientCounts
@@ -68,22 +76,15 @@ if TYPE_CHECKING:
     )
     from logstore.serializing import DecoderChoice, EncoderChoice
     from logstore.showing import Table
+    from logstore.wire.handlers.settings import ListenerConfig
+    from logstore.wire.listener.intercepting import Intercept
+    from logstore.wire.listener.listener import Listener
+    from logstore.wire.security.acls import Acls
+    from logstore.wire.security.tls import ServerTls
+    from logstore.wire.security.users import Users
 
 
-_DELIVERY_SECONDS = 10
-"""How long a store that is closed waits for its producers."""
-
-_PRODUCER_ARGUMENTS: Final = ("partitioner", "key_serializer", "value_serializer", "interceptors")
-_CONSUMER_ARGUMENTS: Final = (
-    "group",
-    "partitions",
-    "isolation",
-    "assignors",
-    "key_deserializer",
-    "value_deserializer",
-    "interceptors",
-)
-"""What an unknown setting is compared with, besides settings."""
+_LISTEN_ARGUMENTS: Final = ("advertised", "allow_anonymous", "intercept", "tls")
 
 
 def open_store(
@@ -131,17 +132,24 @@ def open_store(
         from logstore.logdir.watched import WatchedDirectory  # a writer needs none
 
         return Store(WatchedDirectory(name, config=config, files=files, clock=clock))
-    return Store(
-        LogDirectory(
-            name,
-            config=config,
-            create=create,
-            files=files,
-            clock=clock,
-            on_progress=on_progress,
-            timeout=timeout,
+    opened: list[LogDirectory] = []
+    try:
+        opened.append(
+            LogDirectory(
+                name,
+                config=config,
+                create=create,
+                files=files,
+                clock=clock,
+                on_progress=on_progress,
+                timeout=timeout,
+            )
         )
-    )
+        return Store(opened[0])
+    except BaseException:  # an interrupt, for one: what was opened must not stay locked
+        for each in opened:
+            each.abandon()
+        raise
 
 
 class Store(BoundToProcess, Mapping[str, Topic]):
@@ -155,25 +163,42 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         self._directory = directory
         self._topics: dict[str, Topic] = {}
         self._committed: CommittedOffsets | None = None
+        self._share_states: ShareStorage | None = None
+        """Of a store that is open for reading only."""
         self._broker: LocalBroker | None = None
         self._client_counts: ClientCounts | None = None
-        self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
         self._consumers: weakref.WeakSet[Consumer | Queue] = weakref.WeakSet()
         """And workers of queues."""
         self._dropped: deque[tuple[str, str]] = deque()
         """Workers that their program has dropped: group and member. Appended to at any time, without a
         lock."""
+        self._users: Users | None = None
+        self._acls: Acls | None = None
+        self._security_lock = threading.Lock()
+        """Guards their making, which reads what is stored."""
+        self._listeners: weakref.WeakSet[Listener] = weakref.WeakSet()
         self._broker_lock = threading.Lock()
         """Guards its making."""
         if isinstance(directory, LogDirectory):
-            self._finish_transactions(directory)
-            if not directory.was_clean:
-                self._set_offsets_back(directory)
+            names = directory.topic_names()
+            if TRANSACTIONS_TOPIC in names and _is_own(directory, TRANSACTIONS_TOPIC):
+                self._finish_transactions(directory)
+            if not directory.was_clean and (OFFSETS_TOPIC in names or SHARE_STATE_TOPIC in names):
+                self._set_offsets_back(directory, names)
 
     @property
     def path(self) -> str:
         """The absolute path."""
         return self._directory.path
+
+    @property
+    def directory(self) -> LogDirectory:
+        """The directory that does the work, for the engine: it may change from version to version.
+
+        Raises:
+            ReadOnlyError, ClosedError: the store cannot be changed.
+        """
+        return self._writable()
 
     @property
     def is_read_only(self) -> bool:
@@ -200,9 +225,9 @@ class Store(BoundToProcess, Mapping[str, Topic]):
 
     def __getitem__(self, name: str) -> Topic:
         name = plain_text(name)
-        entry = self._directory.topic(name)
+        self._directory.topic(name)  # there is one
         topic = self._topics.get(name)
-        if topic is None or topic.topic_id != entry.topic_id:
+        if topic is None:
             topic = self._topics[name] = Topic(self._directory, name)
         return topic
 
@@ -366,11 +391,11 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             ClosedError: it is closed.
         """
         from logstore.clients.producer import Producer  # many programs never get here
-        from logstore.clients.settings import ProducerConfig, client_of
+        from logstore.clients.settings import PRODUCER_ARGUMENTS, ProducerConfig, client_of
 
         directory = self._writable()
         scheduler = directory.context.scheduler
-        chosen = choose_settings(ProducerConfig, config, settings, arguments=_PRODUCER_ARGUMENTS)
+        chosen = choose_settings(ProducerConfig, config, settings, arguments=PRODUCER_ARGUMENTS)
         producer = Producer(
             self._open_broker(directory).as_client(client_of(chosen)),
             config=chosen,
@@ -382,8 +407,6 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             interceptors=interceptors,
         )
         self._counted_clients().keep_producer(producer, producer.counts)
-        with self._broker_lock:
-            self._producers.add(producer)
         return producer
 
     def consumer(
@@ -430,10 +453,10 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             ClosedError: it is closed.
         """
         from logstore.clients.consumer import Consumer  # many programs never get here
-        from logstore.clients.settings import ConsumerConfig, client_of
+        from logstore.clients.settings import CONSUMER_ARGUMENTS, ConsumerConfig, client_of
 
         directory, group = self._writable(), plain_text(group)
-        chosen = choose_settings(ConsumerConfig, config, settings, arguments=_CONSUMER_ARGUMENTS)
+        chosen = choose_settings(ConsumerConfig, config, settings, arguments=CONSUMER_ARGUMENTS)
         consumer = Consumer(
             self._open_broker(directory).as_client(client_of(chosen)),
             topics,
@@ -495,25 +518,22 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             UsageError, InvalidConfigError: an argument is wrong.
             ReadOnlyError: the store was opened read-only.
         """
-        from logstore.clients.transform import Transform  # many programs never get here
+        from logstore.clients.transform import transform_by  # many programs never get here
 
         self._writable()
-        check_callable(function, "function")
-        check_least("retries", retries, 0)
-        check_least("retry_backoff_ms", retry_backoff_ms, 0)
-        check_least("workers", workers, 1)
         for name in (source, target, *([] if dead_letter_topic is None else [dead_letter_topic])):
             self[name]
-        names = {name: settings[name] for name in ("client_id", "user") if name in settings}
-        return Transform(
-            lambda: self.consumer(source, group=group, isolation=Isolation.COMMITTED, **settings),
-            lambda number: self.producer(transactional_id=f"{group}-{number}", **names),
+        return transform_by(
+            self,
+            source,
             target,
             function,
+            group=group,
             dead_letter_topic=dead_letter_topic,
             retries=retries,
             retry_backoff_ms=retry_backoff_ms,
             workers=workers,
+            settings=settings,
         )
 
     def queue(
@@ -577,23 +597,33 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         """The groups that share jobs, who works in each, and how far it is: jobs that wait, that workers
         have, and that are done.
 
-        Cost: 10 µs for each partition that a group works on.
+        Works on read-only stores too, beside the writer. Workers are in its process: their number is not
+        known then, and the jobs that they have count as waiting.
+
+        Cost: 10 µs for each partition that a group works on. The first call on a read-only store reads
+        ``__share_group_state``: 7 µs for each record.
 
         Raises:
-            ReadOnlyError: the store was opened read-only.
             CorruptionError: ``__share_group_state`` cannot be read.
             ClosedError: the store is closed.
         """
-        from logstore.clients.queues.status import leave_for, statuses  # few programs get here
+        from logstore.clients.queues.status import leave_for, statuses, statuses_as_stored  # few get here
 
-        if self.is_read_only:
-            raise ReadOnlyError(
-                f"{self.path} was opened read-only; call queues() in the process that has it open for "
-                "writing, where the workers are"
-            )
-        broker = self._open_broker(self._writable())
+        directory = self._directory
+        directory.check_open()
+        if not isinstance(directory, LogDirectory):
+            return statuses_as_stored(directory, self._stored_share_states(directory))
+        broker = self._open_broker(directory)
         leave_for(broker, self._dropped)
         return statuses(broker)
+
+    def _stored_share_states(self, directory: WatchedDirectory) -> ShareStorage:
+        from logstore.broker.share_storage import ShareStorage  # few programs get here
+
+        with self._broker_lock:
+            if self._share_states is None:
+                self._share_states = ShareStorage(directory)
+            return self._share_states
 
     def delete_queue(self, group: str) -> None:
         """Forget a group of workers, durably, and what is done of its jobs. The records stay in their topics.
@@ -712,6 +742,118 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         broker = self._open_broker(directory) if isinstance(directory, LogDirectory) else None
         return Groups(directory, self._committed_offsets(), broker)
 
+    # Other processes
+
+    def listen(
+        self,
+        address: str = "127.0.0.1:0",
+        *,
+        advertised: str | None = None,
+        tls: ServerTls | None = None,
+        allow_anonymous: bool = False,
+        intercept: Intercept | None = None,
+        config: ListenerConfig | None = None,
+        **settings: Any,
+    ) -> Listener:
+        """Speak Kafka's protocol on a socket: the store is a broker then, for clients of every kind.
+
+        Use it in a ``with`` statement; the store closes it with itself. A store may have several.
+
+        Args:
+            address: a host and a port, ``0`` for any that is free; or the path of a Unix socket.
+            advertised: the host and port that clients are told to connect to. Default: ``address``.
+            tls: the certificate of the listener. Default: connections are not encrypted.
+            allow_anonymous: let everybody in who can reach it from other machines.
+            intercept: called with each request, for tests: :func:`.testing.kafka`.
+            config: the listener's settings. Single ones may be given by name instead.
+
+        Raises:
+            UsageError: the address is none; or other machines can reach it, clients need not say who they
+                are, and ``allow_anonymous`` is not said.
+            StorageError: the system refuses the address, because it is in use, for one.
+            InvalidConfigError: a setting is unknown or out of range.
+            ReadOnlyError: the store was opened read-only.
+        """
+        from logstore.wire.handlers.settings import ListenerConfig
+        from logstore.wire.listener.listener import Listener
+        from logstore.wire.security.security import Security
+        from logstore.wire.security.tls import ServerTls
+
+        chosen = choose_settings(ListenerConfig, config, settings, arguments=_LISTEN_ARGUMENTS)
+        allow_anonymous = check_flag(allow_anonymous, "allow_anonymous")
+        if tls is not None and not isinstance(tls, ServerTls):
+            raise UsageError(f"tls is {shown(tls)}; it must be a logstore.security.ServerTls, or None")
+        if intercept is not None:
+            check_callable(intercept, "intercept")
+        broker = self._open_broker(self._writable())
+        listener = Listener(
+            broker,
+            address,
+            advertised=advertised,
+            allow_anonymous=allow_anonymous,
+            config=chosen,
+            security=Security(
+                self.users,
+                self.acls if chosen.authorize else None,
+                tls=tls,
+                mechanisms=chosen.mechanisms,
+                super_users=chosen.super_user_names,
+                allow_everyone_if_no_acl_found=chosen.allow_everyone_if_no_acl_found,
+            ),
+            intercept=intercept,
+        )
+        with self._broker_lock:
+            self._listeners.add(listener)
+        return listener
+
+    @property
+    def users(self) -> Users:
+        """Who may log in at a listener with ``sasl_enabled_mechanisms``, and with which password.
+
+        Raises:
+            ReadOnlyError: the store was opened read-only.
+            CorruptionError: ``users.json`` is damaged; says what to do.
+            UnsupportedVersionError: a newer logstore wrote it.
+        """
+        from logstore.wire.security.users import Users  # few programs get here
+
+        directory = self._writable()
+        with self._security_lock:
+            if self._users is None:
+                self._users = Users(directory)
+            return self._users
+
+    @property
+    def acls(self) -> Acls:
+        """What clients may do at a listener with ``authorize``.
+
+        Raises:
+            ReadOnlyError: the store was opened read-only.
+            CorruptionError: ``acls.json`` is damaged; says what to do.
+            UnsupportedVersionError: a newer logstore wrote it.
+        """
+        from logstore.wire.security.acls import Acls  # few programs get here
+
+        directory = self._writable()
+        with self._security_lock:
+            if self._acls is None:
+                self._acls = Acls(directory)
+            return self._acls
+
+    def share(self, *, config: ListenerConfig | None = None, **settings: Any) -> Listener:
+        """Let other processes of this machine use the store while it is open here: they reach it through a
+        Unix socket in its directory, for programs of the same user (mode 0600).
+
+        Use it in a ``with`` statement; the store ends it with itself. It is a :meth:`listen`, and takes the
+        same settings.
+
+        Raises:
+            StorageError: the system refuses the socket.
+            InvalidConfigError: a setting is unknown or out of range.
+            ReadOnlyError: the store was opened read-only.
+        """
+        return self.listen(f"{self.path}/{SHARED_NAME}", config=config, **settings)
+
     def _committed_offsets(self) -> CommittedOffsets:
         if isinstance(self._directory, LogDirectory):
             return self._open_broker(self._directory).committed
@@ -722,26 +864,22 @@ class Store(BoundToProcess, Mapping[str, Topic]):
                 self._committed = CommittedOffsets(self._directory)
             return self._committed
 
-    def _set_offsets_back(self, directory: LogDirectory) -> None:
-        """After a crash: see :meth:`.CommittedOffsets.set_back`."""
-        names = directory.topic_names()
-        if OFFSETS_TOPIC not in names and SHARE_STATE_TOPIC not in names:
-            return
-        ends = {log.partition: log.log_end_offset for log in directory.logs()}
+    def _set_offsets_back(self, directory: LogDirectory, names: list[str]) -> None:
+        """After a crash: see :meth:`.CommittedOffsets.set_back`. Of a log that is one of several replicas,
+        another one may have what is missing here."""
+        ends = {log.partition: log.log_end_offset for log in directory.logs() if log.role is Role.ALONE}
         broker = self._open_broker(directory)
         try:
-            if OFFSETS_TOPIC in names:
+            if OFFSETS_TOPIC in names and _is_own(directory, OFFSETS_TOPIC):
                 broker.committed.set_back(ends.get)
         except LogstoreError as error:  # using them raises it; the rest of the store is fine
             warn("committed offsets above the ends of their logs could not be set back: %s", error)
-        if SHARE_STATE_TOPIC in names:
+        if SHARE_STATE_TOPIC in names and _is_own(directory, SHARE_STATE_TOPIC):
             broker.set_share_groups_back(ends)
 
     def _finish_transactions(self, directory: LogDirectory) -> None:
         """End in all partitions the transactions whose end was decided: readers of committed records do not
         wait for the next producer."""
-        if TRANSACTIONS_TOPIC not in directory.topic_names():
-            return
         try:
             self._open_broker(directory).finish_transactions()
         except LogstoreError as error:
@@ -754,6 +892,24 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             if self._broker is None:
                 self._broker = LocalBroker(directory)
             return self._broker
+
+    def serve_through(self, broker: LocalBroker) -> None:
+        """Let this broker answer all clients of the store, in place of the store's own: a node of a cluster
+        does so, before anything else uses the store.
+
+        Raises:
+            UsageError: it is no such broker.
+            ReadOnlyError: the store was opened read-only.
+        """
+        from logstore.broker.local import LocalBroker
+
+        self._writable()
+        if not isinstance(broker, LocalBroker):
+            raise UsageError(f"broker is {shown(broker)}; it must be a LocalBroker")
+        with self._broker_lock:
+            before, self._broker = self._broker, broker
+        if before is not None:
+            before.close()
 
     # The whole store
 
@@ -913,17 +1069,27 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             StorageError: something could not be made durable.
         """
         with self._broker_lock:
-            producers, consumers = list(self._producers), list(self._consumers)
-        for producer in producers:
-            try:
-                producer.close(_DELIVERY_SECONDS)
-            except LogstoreError as error:
-                warn("a producer was closed with its store: %s", error)
+            counted, consumers = self._client_counts, list(self._consumers)
+            listeners = list(self._listeners)
+        for listener in listeners:
+            listener.close()
+        if counted is not None:
+            self._close_producers(counted)
         for consumer in consumers:
             consumer.note_closed_store()
         if self._broker is not None:
             self._broker.close()
         self._directory.close()
+
+    @staticmethod
+    def _close_producers(counted: ClientCounts) -> None:
+        from logstore.clients.settings import DELIVERY_SECONDS
+
+        for producer in counted.living_producers():
+            try:
+                producer.close(DELIVERY_SECONDS)
+            except LogstoreError as error:
+                warn("a producer was closed with its store: %s", error)
 
     def __enter__(self) -> Self:
         return self
@@ -975,3 +1141,8 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         damaged += [(partition, repr(report)) for partition, report in self.damage_found.items()]
         if damaged:
             yield Table(("damaged", "what"), damaged)
+
+
+def _is_own(directory: LogDirectory, topic: str) -> bool:
+    """Whether the topic is replicated nowhere."""
+    return all(log.role is Role.ALONE for log in directory.logs() if log.partition.topic == topic)

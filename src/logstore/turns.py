@@ -48,6 +48,29 @@ def take_if_free(acquire: Callable[[bool], bool], taken: list[bool]) -> bool:
     return bool(taken)
 
 
+class Bell:
+    """Wakes one thread. Ringing while that is awake makes its next wait return at once.
+
+    Not :class:`threading.Event`, which takes 1.2 KB and 1 µs: thousands of producers have one each.
+    """
+
+    __slots__ = ("_silence",)
+
+    def __init__(self) -> None:
+        self._silence = threading.Lock()
+        self._silence.acquire()
+
+    def ring(self) -> None:
+        """Wake the thread. Never waits."""
+        if self._silence.locked():
+            with contextlib.suppress(RuntimeError):  # another thread was faster
+                self._silence.release()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until it rings. Returns whether it did, within so many seconds."""
+        return self._silence.acquire(timeout=seconds)
+
+
 class Latch:
     """Opens once and releases all waiting threads.
 

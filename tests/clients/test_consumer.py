@@ -422,13 +422,18 @@ class TestPollingWithoutAThread:
         assert wakes_of(polling) == ["woken"]
 
     def test_time_ends_it(self, rig):
-        polling = consumer_of(rig, "t").begin_poll(timeout=2)
+        polling = consumer_of(rig, "t", metadata_max_age_ms=60_000).begin_poll(timeout=2)
         assert polling.poll() is None
         assert polling.wait_ms() == 2000
         rig.pass_time(1999)
         assert (polling.poll(), polling.wait_ms()) == (None, 1)
         rig.pass_time(1)
         assert (polling.poll(), polling.wait_ms()) == ([], 0)
+
+    def test_it_looks_for_new_partitions_meanwhile(self, rig):
+        polling = consumer_of(rig, "t", metadata_max_age_ms=500).begin_poll(timeout=2)
+        assert polling.poll() is None
+        assert polling.wait_ms() == 500
 
     def test_wakeup_ends_it_before_and_after_it_waits(self, rig):
         consumer = consumer_of(rig, "t")

@@ -268,10 +268,40 @@ def test_whatever_members_do_no_record_is_missed_and_no_partition_has_two(seed, 
     assert sorted(chain(*world.owned().values())) == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+def test_a_poll_that_has_nothing_to_do_waits(assignor):
+    """Whatever it waits for, be it the other members, an answer or records: if not, it would keep a processor
+    busy, and in a process with others their threads idle."""
+    chance = random.Random(assignor)
+    world = World(assignors=[assignor])
+    waited_for = set()
+    for number in range(60):
+        world.join(str(number), heartbeat_interval_ms=5)
+        if len(world.members) > 3:
+            world.members.pop(chance.choice(list(world.members))).close()
+        for _ in range(4):
+            member = world.members[chance.choice(list(world.members))]
+            polling, woken = member.begin_poll(1.0), []
+            for _ in range(10):
+                if polling.poll() is not None:
+                    break
+                polling.on_wake(lambda woken=woken: woken.append(True))
+                if not woken:
+                    assert polling.wait_ms() > 0
+                    waited_for.add(type(member._membership.waits_for))
+                    break
+                woken.clear()
+            else:
+                pytest.fail("it is woken again and again")
+            polling.cancel()
+            world.pass_time(chance.choice([0, 1, 5, 20]))
+    assert len(waited_for) > 1, "members waited for each other, and as members for records"
+
+
 def _current(member):
     """What a member owns in the generation that the group is in."""
     membership = member._membership
-    groups = member._broker._coordinator()._groups
+    groups = member._broker._groups._coordinators().classic._groups
     group = groups[member.group].group if member.group in groups else None
     is_current = group is not None and membership.generation == group.generation
     return (

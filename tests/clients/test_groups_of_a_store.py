@@ -14,6 +14,8 @@ import pytest
 
 import logstore
 from logstore import NewRecord
+from logstore.broker.codes import ErrorCode
+from logstore.broker.consumer_groups.requests import ConsumerGroupHeartbeat
 from logstore.clients.groups.status import GroupStatus
 from logstore.errors import (
     ReadOnlyError,
@@ -142,6 +144,31 @@ def test_members_that_say_what_only_they_understand(tmp_path, assignment, protoc
                 status = opened.groups()["g"]
                 assert status[:4] == ("g", "Stable", protocol_type, "x")
                 assert [each[2:] for each in status.members] == [("c", "/10.0.0.7", ())]
+
+
+def test_groups_of_the_newer_protocol(store, groups):
+    """As they are, and in a read-only store as they were stored."""
+    broker = store._open_broker(store._writable())
+    joins = ConsumerGroupHeartbeat(
+        "g", "m", 0, "x", None, 1000, ("orders",), owned=frozenset(), client_id="c", client_host="/10.0.0.7"
+    )
+    assert broker.consumer_group_heartbeat(joins).poll().error is ErrorCode.NONE
+    with reading(store) as reader:
+        for seen in (groups, reader.groups()):
+            assert list(seen) == ["g"]
+            status = seen["g"]
+            assert status[:4] == ("g", "Stable", "consumer", "uniform")
+            assert status.members == (("m", "x", "c", "/10.0.0.7", tuple(ORDERS)),)
+            assert status.group_type == "consumer"
+            with pytest.raises(logstore.RetriableError, match=r"has 1 member, .*static: 'x'"):
+                seen.reset("g", "latest", topics=["orders"], dry_run=True)
+    with pytest.raises(logstore.RetriableError, match="has 1 member"):
+        groups.delete("g")
+    groups.remove_members("g", ["x"])
+    groups.reset("g", "latest", topics=["orders"])
+    assert (groups["g"].state, offsets_of(groups["g"])) == ("Empty", {"orders-0": 10, "orders-1": 10})
+    groups.delete("g")
+    assert list(groups) == []
 
 
 # Deleting ---------------------------------------------------------------------------------------------------

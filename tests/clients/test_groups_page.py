@@ -9,7 +9,8 @@ import pytest
 
 import logstore
 from logstore import StoreConfig
-from logstore.errors import InvalidConfigError, OffsetOutOfRangeError, RetriableError, UnknownPartitionError
+from logstore.broker.groups.config import GroupConfig
+from logstore.errors import LogstoreError, OffsetOutOfRangeError, RetriableError, UnknownPartitionError
 from logstore.model import TopicPartition
 from logstore.testing import ManualClock, MemoryFiles
 from tests.rotation import rotating
@@ -113,15 +114,24 @@ def test_members_end_with_their_process_and_readers_see_it_when_the_next_one_loo
     assert (world.store.groups()["g"].state, world.reader.groups()["g"].state) == ("Empty", "Empty")
 
 
-def test_the_settings_of_the_coordinator_are_no_settings_of_a_store():
-    for name in (
+def test_the_settings_of_the_coordinator_are_those_of_the_store():
+    names = [
         "group_min_session_timeout_ms",
         "group_max_session_timeout_ms",
         "group_max_size",
         "group_initial_rebalance_delay_ms",
-    ):
-        with pytest.raises(InvalidConfigError, match=name):
-            StoreConfig(**{name: 10_000})
+    ]
+    assert [getattr(StoreConfig(), name) for name in names] == [
+        getattr(GroupConfig(), name) for name in names
+    ]
+    config = StoreConfig(group_max_size=1)
+    with logstore.open("/store", files=MemoryFiles(), config=config) as store:
+        store.create_topic("t")
+        with store.consumer("t", group="g") as first, store.consumer("t", group="g") as second:
+            while not first.assignment:
+                first.poll(timeout=0.1)
+            with pytest.raises(LogstoreError, match="GROUP_MAX_SIZE_REACHED"):
+                second.poll(timeout=1)
 
 
 @pytest.mark.parametrize("count", [1, *rotating([1000], 4)])

@@ -29,7 +29,7 @@ def kill(count, seed):
     with memory_directory() as path:
         tried = run_program("kill", "--kills", count, "--seed", seed, f"{path}/kills", folder="clients")
     assert tried["kills"] == count
-    assert tried["acknowledged"] > 10 * count
+    assert tried["acknowledged"] > 5 * count
     assert tried["work"] > tried["acknowledged"]  # two groups
     detail = f"{tried['acknowledged']:,} records acknowledged, work on {tried['work_again']:,} repeated"
     report(

@@ -52,7 +52,7 @@ def values(rig, partition=T0):
 
 
 def batches(rig, partition=T0):
-    return rig.directory.log(partition).fetch(0).data.count(b"\x00\x00\x00\x00\x02")
+    return bytes(rig.directory.log(partition).fetch(0).data).count(b"\x00\x00\x00\x00\x02")
 
 
 class TestGathering:

@@ -18,7 +18,7 @@ def rests(monkeypatch):
     """How long a thread stays without a record; shorter than in life."""
 
     def rest(seconds):
-        monkeypatch.setattr("logstore.clients.producer._REST_SECONDS", seconds)
+        monkeypatch.setattr("logstore.clients.producer._REST_MS", int(seconds * 1000))
 
     return rest
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import threading
 
 import pytest
@@ -15,10 +16,16 @@ from logstore.broker.pending import Answered
 from logstore.broker.requests import ProducedPartition, ProduceResult
 from logstore.broker.transaction_storage import LocalLogs
 from logstore.broker.transactions.coordinator import TransactionCoordinator
-from logstore.broker.transactions.requests import AddPartitionsResult, EndTransactionResult
+from logstore.broker.transactions.requests import (
+    AddPartitionsResult,
+    EndTransactionResult,
+    ListTransactions,
+)
 from logstore.clients.producer import Producer
 from logstore.clients.settings import ProducerConfig
+from logstore.clients.transactions.status import TransactionStatus
 from logstore.errors import (
+    CorruptionError,
     InvalidConfigError,
     InvalidTransactionStateError,
     ProducerFencedError,
@@ -26,6 +33,7 @@ from logstore.errors import (
     RecordTooLargeError,
     UsageError,
 )
+from logstore.format.messages.transaction_records import encode_transaction_key
 from logstore.model import ProducerIdentity
 from logstore.testing import ManualClock
 
@@ -162,7 +170,8 @@ class TestWrongUse:
                 pass
         assert committed(store) == [b"1"]
 
-    def test_another_thread(self, store):
+    @pytest.mark.parametrize("first", [[], [b"0"]], ids=["nothing is open", "a batch is open"])
+    def test_another_thread(self, store, first):
         errors = []
 
         def use(action):
@@ -171,13 +180,24 @@ class TestWrongUse:
             except UsageError as error:
                 errors.append(str(error))
 
-        with store.producer(transactional_id="x") as producer, producer.transaction() as transaction:
-            for action in (lambda: producer.send("a", b"1"), transaction.commit, transaction.abort):
+        with (
+            store.producer(transactional_id="x", linger_ms=10_000) as producer,
+            producer.transaction() as transaction,
+        ):
+            for value in first:
+                producer.send("a", value, partition=0)
+            for action in (
+                lambda: producer.send("a", b"1", partition=0),
+                lambda: producer.send("unknown", b"1"),
+                transaction.commit,
+                transaction.abort,
+            ):
                 thread = threading.Thread(target=use, args=(action,))
                 thread.start()
                 thread.join()
-        assert len(errors) == 3
+        assert len(errors) == 4
         assert all("begun by another thread" in error for error in errors)
+        assert committed(store) == first
 
     def test_another_producer_takes_the_id(self, store):
         first = store.producer(transactional_id="x")
@@ -353,3 +373,42 @@ class TestHanging:
             store.abort_hanging("x")
         with logstore.open(store.path, read_only=True) as reader, pytest.raises(ReadOnlyError):
             reader.transactions()
+
+
+class TestDamagedState:
+    """What is stored of transactions cannot be read: nothing is said of them, and nothing done to them."""
+
+    @pytest.fixture
+    def damaged(self, store, tmp_path):
+        """As after a kill: a store with an open transaction, and a record that is cut short in its
+        ``__transaction_state``."""
+        producer = store.producer(transactional_id="x")
+        transaction = producer.transaction()
+        transaction.__enter__()
+        producer.send("a", b"1", partition=0).result()
+        store["__transaction_state"][0].extend([(encode_transaction_key("y"), b"\0\1")])
+        shutil.copytree(store.path, tmp_path / "killed")
+        with logstore.open(tmp_path / "killed") as again:
+            yield again
+
+    def test_the_seam_says_why(self, damaged):
+        broker = damaged._open_broker(damaged._directory)
+        listed = broker.list_transactions(ListTransactions()).poll()
+        (described,) = broker.describe_transactions(("x",)).poll()
+        for each in (listed, described):
+            assert each.error is ErrorCode.CORRUPT_MESSAGE
+            assert "TransactionLogValue version 1 ends early" in each.message
+        assert listed.transactions == ()
+
+    def test_a_store_raises_it(self, damaged):
+        for ask in (damaged.transactions, lambda: damaged.producer(transactional_id="x")):
+            with pytest.raises(CorruptionError, match="ends early"):
+                ask()
+
+    def test_an_open_transaction_does_not_look_as_if_it_hung(self, damaged):
+        log = damaged["a"][0]
+        ((producer_id, (epoch, offset)),) = log.open_transactions().items()
+        status = TransactionStatus(None, "Hanging", producer_id, epoch, offset, -1, (log.partition,))
+        with pytest.raises(CorruptionError, match="ends early"):
+            damaged.abort_hanging(status)
+        assert log.open_transactions()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import logstore
-from logstore.broker.share.held import HeldPartition, Taken
+from logstore.broker.share.held import Exchanged, HeldPartition
 from logstore.clients.queues.job import Job
 from logstore.clients.queues.queue import Queue
 from logstore.clock import SystemClock
@@ -78,17 +78,17 @@ def now_ms() -> int:
 
 def note_what_is_given(diary: Diary) -> None:
     """Note each delivery, when it is stored and before the worker knows of it, with the time before that."""
-    take = HeldPartition.take
+    exchange = HeldPartition.exchange
 
-    def noting(self: HeldPartition, member_id: str, most: int, max_bytes: int) -> Taken:
+    def noting(self: HeldPartition, member_id: str, said: Any, most: int, max_bytes: int) -> Exchanged:
         began_ms = now_ms()
-        taken = take(self, member_id, most, max_bytes)
-        if taken.fetched is not None:
-            for each in taken.fetched.acquired:
+        exchanged = exchange(self, member_id, said, most, max_bytes)
+        if exchanged.fetched is not None:
+            for each in exchanged.fetched.acquired:
                 diary.note("given", member_id, self.partition.partition, *each, began_ms, now_ms())
-        return taken
+        return exchanged
 
-    HeldPartition.take = noting  # type: ignore[method-assign]
+    HeldPartition.exchange = noting  # type: ignore[method-assign]
 
 
 def open_store(path: str, settings: Settings, files: Files | None = None) -> Store:

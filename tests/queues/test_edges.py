@@ -118,9 +118,9 @@ def test_a_topic_that_is_made_again_has_its_own_jobs(world):
 
 
 @pytest.mark.parametrize("by", ["store", "broker"])
-def test_until_a_worker_hears_of_it_it_gets_nothing_of_a_topic_that_is_made_again(world, by):
+def test_the_next_poll_hears_of_a_topic_that_was_made_again(world, by):
     world.extend(3)
-    with world.queue(metadata_max_age_ms=1_000) as queue:
+    with world.queue(metadata_max_age_ms=10_000) as queue:
         queue.poll(0, max_jobs=1)[0].release()
         if by == "store":
             world.store.delete_topic("jobs")
@@ -128,8 +128,6 @@ def test_until_a_worker_hears_of_it_it_gets_nothing_of_a_topic_that_is_made_agai
             world.store._directory.delete_topic("jobs")
         world.log = world.store.create_topic("jobs")[0]
         world.extend(2)
-        assert queue.poll(0) == []
-        world.clock.advance(1_000)
         assert [(job.offset, job.delivery_count) for job in queue.poll(0)] == [(0, 1), (1, 1)]
 
 
@@ -226,14 +224,14 @@ def test_what_is_durable_on_a_clock_set_by_hand_needs_no_other_thread(world):
 
 def test_a_worker_that_waits_hears_of_a_topic_that_is_made_again(world):
     world.extend(1)
-    with world.queue(metadata_max_age_ms=1_000) as queue:
+    with world.queue(metadata_max_age_ms=10_000) as queue:
         queue.poll(0)[0].accept()
         polling = queue.begin_poll()
         assert polling.poll() is None
+        woken = []
+        polling.on_wake(lambda: woken.append(True))
         world.store.delete_topic("jobs")
         world.log = world.store.create_topic("jobs")[0]
         world.extend(2)
-        assert polling.poll() is None
-        world.clock.advance(1_000)
-        world.store.run_background()
+        assert woken
         assert offsets(polling.poll()) == [0, 1]

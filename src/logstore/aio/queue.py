@@ -59,11 +59,12 @@ class AsyncQueue(Polled, BoundToProcess):
 
     def __aiter__(self) -> AsyncIterator[Job]:
         """Every job from here on, without end."""
-        return _OneByOne(self, until_empty=False)
+        sync = self.sync
+        return _OneByOne(sync, lambda: self._poll(partial(sync.begin_poll, max_jobs=sync.pace)))
 
     def drain(self) -> AsyncIterator[Job]:
         """Every job that is available, until none is: :meth:`.Queue.drain`."""
-        return _OneByOne(self, until_empty=True)
+        return _OneByOne(self.sync, lambda: self._poll(self.sync.begin_poll_available))
 
     async def work(
         self, function: Callable[[Job], Awaitable[Any]], *, until_empty: bool = False
@@ -169,18 +170,17 @@ class Joining:
 class _OneByOne(AsyncIterator[Job]):
     """The jobs of a queue. When it is dropped, those that were not given come again."""
 
-    def __init__(self, queue: AsyncQueue, *, until_empty: bool) -> None:
-        self._queue = queue
-        self._until_empty = until_empty
+    def __init__(self, sync: Queue, take: Callable[[], Awaitable[list[Job]]]) -> None:
+        """``take`` gives some, or none if there will be no more."""
+        self._sync = sync
+        self._take = take
         self._given: Iterator[Job] = iter(())
 
     async def __anext__(self) -> Job:
         while True:
             for job in self._given:
                 return job
-            sync = self._queue.sync
-            timeout = sync.throttle_seconds if self._until_empty else None
-            found = await self._queue.poll(timeout, max_jobs=sync.pace)
-            if not found and self._until_empty and not sync.was_throttled:
+            found = await self._take()
+            if not found:
                 raise StopAsyncIteration
-            self._given = sync.one_by_one(found)
+            self._given = self._sync.one_by_one(found)

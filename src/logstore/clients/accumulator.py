@@ -9,8 +9,9 @@ Lock: :attr:`Accumulator.lock` guards which batch is open, the closed ones, and 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final
 
 from logstore.clients.outgoing import OutgoingBatch
@@ -133,10 +134,28 @@ class TopicQueues:
 class Accumulator:
     """Of one producer."""
 
-    def __init__(self, config: ProducerConfig, clock: Clock, tell_sender: Callable[[], object]) -> None:
+    __slots__ = (
+        "_clock",
+        "_config",
+        "_has_room",
+        "_is_closed",
+        "_is_short",
+        "_lost",
+        "_opened",
+        "_tell_sender",
+        "_used_bytes",
+        "batch_count",
+        "given_now_ms",
+        "lock",
+        "ready",
+        "topics",
+        "undelivered_count",
+    )
+
+    def __init__(self, config: ProducerConfig, clock: Clock, tell_sender: Callable[[int], object]) -> None:
+        """``tell_sender`` is told when there is something to send, by the monotonic clock."""
         self._config = config
         self._clock = clock
-        self._now_ms = clock.now_ms
         self.given_now_ms = None if type(clock) is SystemClock else clock.now_ms
         """None: the compiled code asks the machine's clock by itself."""
         self._tell_sender = tell_sender
@@ -150,12 +169,14 @@ class Accumulator:
         self._is_short = False
         """Whether a thread waits for memory: then nothing lingers."""
         self.topics: dict[str, TopicQueues] = {}
-        self.queues: dict[TopicPartition, PartitionQueue] = {}
-        """Of all topics, those among them that have lost partitions since."""
+        self._lost: tuple[PartitionQueue, ...] = ()
+        """Partitions that their topics have lost since."""
         self.ready: list[PartitionQueue] = []
         """Partitions with closed batches."""
         self.undelivered_count = 0
         """Batches, open ones among them."""
+        self.batch_count = 0
+        """The same, with all that were delivered."""
 
     # Topics
 
@@ -164,32 +185,36 @@ class Accumulator:
         may have changed since it was added. Batches that are under way keep their place."""
         look_ms = self._clock.monotonic_ms() + self._config.metadata_max_age_ms
         with self.lock:
-            known = self.topics.get(name)
+            config, known = _shared(config), self.topics.get(name)
             if known is not None and known.is_like(held, config):
                 known.look_ms = look_ms
                 return known
             encoder = _encoder_for(config, self._config)
+            queues = {each.partition: each for each in self._lost if each.partition.topic == name}
+            if known is not None:
+                queues.update((each.partition, each) for each in known.partitions if each is not None)
             partitions = [
-                self._queue_locked(TopicPartition(name, number), encoder) if is_held else None
+                _queue_for(queues, TopicPartition(name, number), encoder) if is_held else None
                 for number, is_held in enumerate(held)
             ]
             topic = TopicQueues(partitions, config, self._config.batch_size, look_ms)
             self.topics[name] = topic
+            others = [each for each in self._lost if each.partition.topic != name]
+            self._lost = (*others, *queues.values())
             return topic
 
-    def _queue_locked(self, partition: TopicPartition, encoder: RowEncoder) -> PartitionQueue:
-        queue = self.queues.get(partition)
-        if queue is None:
-            queue = self.queues[partition] = PartitionQueue(partition, encoder)
-        queue.encoder = encoder
-        return queue
+    def _queues(self) -> Iterator[PartitionQueue]:
+        """Of all topics, those among them that have lost partitions since."""
+        for topic in self.topics.values():
+            yield from filter(None, topic.partitions)
+        yield from self._lost
 
     def undelivered(self) -> list[OutgoingBatch]:
         """The batches that are not delivered yet; of a partition, the oldest first."""
         with self.lock:
             return [
                 batch
-                for queue in self.queues.values()
+                for queue in self._queues()
                 for batch in (*queue.in_flight, *queue.closed, *([queue.open] if queue.open else ()))
             ]
 
@@ -206,7 +231,7 @@ class Accumulator:
             RetriableError: there was no memory within ``max_block_ms``.
             ClosedError: the producer is closed.
         """
-        now_ms = self._now_ms()
+        now_ms = self._clock.now_ms()
         value, key, headers = check_field("value", value), check_field("key", key), check_headers(headers)
         stamp_ms = now_ms
         config = queue.encoder.config
@@ -240,8 +265,8 @@ class Accumulator:
             self._wait_for_room_locked(size_bytes)
             self.close_open_locked(queue)
             batch = self._new_batch_locked(queue, size_bytes)
-            self._append_closed_locked(queue, batch, data)
-        self._tell_sender()
+            self._append_closed_locked(queue, batch, data, 1)
+        self._tell_sender(batch.created_ms)
         return batch, 0
 
     def _batch_for_locked(self, queue: PartitionQueue, size_bytes: int) -> OutgoingBatch:
@@ -265,7 +290,7 @@ class Accumulator:
             queue.open = batch = self._new_batch_locked(queue, 0)
             self._reserve_locked(batch, queue, reserved_bytes)
             self._opened.append((batch, queue))
-            self._tell_sender()
+            self._tell_sender(batch.created_ms + self._config.linger_ms)
             return batch
 
     def _first_bytes_of(self, queue: PartitionQueue, size_bytes: int) -> int:
@@ -288,8 +313,9 @@ class Accumulator:
         batch.rows.use_rules(rules, queue.encoder.max_record_bytes)
 
     def _let_others_follow_locked(self, batch: OutgoingBatch) -> None:
-        """Until the batch is closed, other records may be added without the lock."""
-        batch.rows.open_gate(0, NEVER_MS)
+        """Until the batch is closed, other records may be added without the lock: in a transaction, by the
+        thread that has begun it, which is this one."""
+        batch.rows.open_gate(0, NEVER_MS, self._config.transactional_id is not None)
 
     def _new_batch_locked(self, queue: PartitionQueue, size_bytes: int) -> OutgoingBatch:
         encoder, now_ms = queue.encoder, self._clock.monotonic_ms()
@@ -297,6 +323,7 @@ class Accumulator:
         batch.size_bytes = size_bytes
         self._used_bytes += size_bytes
         self.undelivered_count += 1
+        self.batch_count += 1
         return batch
 
     def _wait_for_room_locked(self, size_bytes: int) -> bool:
@@ -309,7 +336,7 @@ class Accumulator:
         if self._has_room_for(size_bytes):
             return False
         self._is_short = True
-        self._tell_sender()
+        self._tell_sender(self._clock.monotonic_ms())
         if self._has_room is None:
             self._has_room = threading.Condition(self.lock)
         if not self._has_room.wait_for(
@@ -324,7 +351,7 @@ class Accumulator:
 
     def _why_full_locked(self) -> str:
         """Why nothing is delivered; or else what to do."""
-        for queue in self.queues.values():
+        for queue in self._queues():
             if queue.refusal is not None:
                 return f"the last attempt for {queue.partition} failed: {queue.refusal}"
         return f"send less, or raise buffer_memory ({self._config.buffer_memory})"
@@ -345,16 +372,16 @@ class Accumulator:
             return
         batch.rows.close_gate()
         queue.open = None
-        (data,) = queue.encoder.encode_gathered(batch.rows, self._now_ms())
+        (data,) = queue.encoder.encode_gathered(batch.rows, self._clock.now_ms())
         self._used_bytes += batch.rows.size_bytes - batch.size_bytes
         batch.size_bytes = queue.last_bytes = batch.rows.size_bytes
-        self._append_closed_locked(queue, batch, data)
+        self._append_closed_locked(queue, batch, data, batch.rows.row_count)
         batch.rows.clear()
 
     def _append_closed_locked(
-        self, queue: PartitionQueue, batch: OutgoingBatch, data: bytearray | memoryview
+        self, queue: PartitionQueue, batch: OutgoingBatch, data: bytearray | memoryview, record_count: int
     ) -> None:
-        batch.data = data
+        batch.data, batch.record_count = data, record_count
         batch.number, queue.batch_count = queue.batch_count, queue.batch_count + 1
         if not queue.closed:
             self.ready.append(queue)
@@ -400,6 +427,15 @@ class Accumulator:
                     batch.rows.close_gate()
 
 
+def _queue_for(
+    known: dict[TopicPartition, PartitionQueue], partition: TopicPartition, encoder: RowEncoder
+) -> PartitionQueue:
+    """The one that is known, which is taken out, or a new one."""
+    queue = known.pop(partition, None) or PartitionQueue(partition, encoder)
+    queue.encoder = encoder
+    return queue
+
+
 def check_field(name: str, payload: Any) -> bytes | None:
     """A key or value as bytes.
 
@@ -411,6 +447,18 @@ def check_field(name: str, payload: Any) -> bytes | None:
 
 def _encoder_for(topic: TopicConfig, config: ProducerConfig) -> RowEncoder:
     """Encodes by the topic's rules, with the producer's codec and size of batches."""
-    codec = "producer" if config.compression == "none" else config.compression
+    return _shared_encoder(topic, config.compression, config.batch_size)
+
+
+@lru_cache(maxsize=64)
+def _shared_encoder(topic: TopicConfig, compression: str, batch_size: int) -> RowEncoder:
+    """Thousands of producers may send to few topics."""
+    codec = "producer" if compression == "none" else compression
     rules = replace(topic, compression_type=codec, message_timestamp_type="CreateTime")
-    return RowEncoder(StoreConfig(batch_bytes=config.batch_size), rules)
+    return RowEncoder(StoreConfig(batch_bytes=batch_size), rules)
+
+
+@lru_cache(maxsize=64)
+def _shared(topic: TopicConfig) -> TopicConfig:
+    """The same settings, in one object for all producers."""
+    return topic

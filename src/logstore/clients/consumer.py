@@ -21,7 +21,7 @@ from logstore.clients.fetches import Fetches
 from logstore.clients.interceptors import Arrival, ConsumerInterceptor
 from logstore.clients.membership import Membership
 from logstore.clients.offsets import PartitionName, check_group, check_partitions, check_topics
-from logstore.clients.polling import LONG_MS, Polling, wake_none
+from logstore.clients.polling import Polling, wake_none
 from logstore.clients.positions import NO_POSITION, Position, Positions, partition_of
 from logstore.clients.seeking import Seeking
 from logstore.clients.settings import ConsumerConfig
@@ -119,7 +119,9 @@ class Consumer(BoundToProcess):
         )
         self._membership: Membership | None = None
         if self._topics.names:
-            self._topics.partitions()  # or there is no such topic
+            found = self._topics.partitions()  # or there is no such topic
+            if self.group is None:
+                self._positions.assign(found)
         if self._topics.names and self.group is not None:
             self._membership = self._commits.membership = Membership(
                 broker,
@@ -133,7 +135,6 @@ class Consumer(BoundToProcess):
                 give_up=self._give_up,
                 take=self._take_over,
             )
-        self._look_for_partitions()
 
     # What it reads
 
@@ -231,8 +232,9 @@ class Consumer(BoundToProcess):
         thread for each. Arguments and errors are those of :meth:`poll`; what goes wrong later is raised by
         the :class:`~logstore.clients.polling.Polling`.
 
-        Records and rebalances are waited for without a thread. What a poll asks beside them (partitions,
-        committed offsets) a broker in this process answers at once; the calling thread waits for any other.
+        Records, rebalances and new partitions are waited for without a thread. Where a partition begins (its
+        committed offset, its ends) a broker in this process says at once; the calling thread waits for any
+        other.
         """
         self._check_usable()
         most = self.config.max_poll_records if max_records is None else max_records
@@ -315,7 +317,7 @@ class Consumer(BoundToProcess):
 
     def _due_ms(self) -> int:
         """In how many milliseconds there is something to do, although nothing has come."""
-        due_ms = LONG_MS if self._membership is None else self._membership.wait_ms()
+        due_ms = self._topics.due_ms() if self._membership is None else self._membership.wait_ms()
         if self._fetches.is_throttled:
             due_ms = min(due_ms, self._fetches.throttle_ms)
         return min(due_ms, _UNSTABLE_MS) if self._seeking.is_waiting else due_ms
@@ -324,8 +326,9 @@ class Consumer(BoundToProcess):
         self._wake = wake
         joins = None if self._membership is None else self._membership.waits_for
         pending = joins or self._fetches.waits_for
-        if pending is not None:
-            pending.on_wake(wake or wake_none)
+        for each in (pending, self._topics.waits_for):
+            if each is not None:
+                each.on_wake(wake or wake_none)
         if self._is_woken_up or self._usable.is_over:
             call_wake(wake)
 

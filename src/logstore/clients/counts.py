@@ -12,19 +12,27 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, Self, TypeVar
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 from logstore.clients.positions import NO_POSITION, Positions
 from logstore.counting import BYTES, SECONDS, Histogram
 from logstore.model import TopicPartition
 
 
+class Buffer(Protocol):
+    """Where records wait to be delivered."""
+
+    def used_bytes(self) -> int:
+        """How much memory they take."""
+        ...
+
+
 class ProducerCounts:
     """What one producer has sent."""
 
     __slots__ = (
+        "_buffer",
         "batch_bytes",
-        "buffered_bytes",
         "delivered_bytes",
         "delivered_record_count",
         "delivery_seconds",
@@ -32,9 +40,8 @@ class ProducerCounts:
         "retry_count",
     )
 
-    def __init__(self, buffered_bytes: Callable[[], int] = int) -> None:
-        self.buffered_bytes = buffered_bytes
-        """The memory of the records that are not delivered yet."""
+    def __init__(self, buffer: Buffer | None = None) -> None:
+        self._buffer = buffer
         self.delivered_record_count = 0
         self.delivered_bytes = 0
         """Of encoded batches."""
@@ -44,6 +51,10 @@ class ProducerCounts:
         self.batch_bytes = Histogram(BYTES)
         self.delivery_seconds = Histogram(SECONDS)
         """From the first record of a batch until it was delivered; lingering counts."""
+
+    def buffered_bytes(self) -> int:
+        """The memory of the records that are not delivered yet."""
+        return 0 if self._buffer is None else self._buffer.used_bytes()
 
     def note_delivered(self, record_count: int, size_bytes: int, elapsed_ms: int) -> None:
         """A batch was delivered."""
@@ -111,6 +122,10 @@ class _Kept(Generic[C]):
             self._look_at_count = max(2 * len(self.there()), _FEW)
         self._there.append((weakref.ref(client), counts))
 
+    def clients(self) -> list[Any]:
+        """Those that still exist."""
+        return [client for reference, _ in self._there if (client := reference()) is not None]
+
     def there(self) -> list[C]:
         """The counts of the clients that still exist; adds up the others."""
         left = []
@@ -156,6 +171,11 @@ class ClientCounts:
         """Count a consumer in, also when it is gone."""
         with self._lock:
             self._consumers.setdefault(group or "", _Kept(ConsumerCounts)).keep(consumer, counts)
+
+    def living_producers(self) -> list[Any]:
+        """The producers that still exist."""
+        with self._lock:
+            return self._producers.clients()
 
     def producers(self) -> tuple[ProducerCounts, int]:
         """The sum of all producers, and the bytes that wait in them."""

@@ -11,7 +11,7 @@ from logstore.broker.broker import Broker
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import error_of
 from logstore.broker.pending import Pending
-from logstore.broker.requests import NO_OFFSET, FetchedPartition, FetchPartition, FetchRequest, FetchResult
+from logstore.broker.requests import NO_OFFSET, FetchedPartition, FetchRequest, FetchResult
 from logstore.clients.counts import ConsumerCounts
 from logstore.clients.positions import NO_POSITION, Position, Positions
 from logstore.clients.seeking import Seeking
@@ -19,6 +19,7 @@ from logstore.clients.settings import ConsumerConfig
 from logstore.clock import Clock
 from logstore.errors import CorruptionError, LogstoreError, OffsetOutOfRangeError
 from logstore.model import Isolation
+from logstore.warning import warn
 
 
 class Fetches:
@@ -70,6 +71,9 @@ class Fetches:
         has_moved = False
         failure: LogstoreError | None = None
         for (position, offset), fetched in zip(wanted_at, result.partitions, strict=True):
+            is_same = fetched.next_offset == offset and not fetched.data
+            if is_same and fetched.error is ErrorCode.NONE and position.topic_id is not None:
+                continue  # nothing new, as of most partitions of most fetches
             if self._positions.get(position.partition) is position and position.fetch_offset == offset:
                 try:
                     has_moved = self._take(position, fetched) or has_moved
@@ -103,7 +107,7 @@ class Fetches:
         config = self._config
         limit = config.max_partition_fetch_bytes
         return FetchRequest(
-            tuple(FetchPartition(each.partition, each.fetch_offset, limit) for each in wanted),
+            tuple([each.wanted(limit) for each in wanted]),
             max_wait_ms=wait_ms if config.fetch_min_bytes <= 1 else min(wait_ms, config.fetch_max_wait_ms),
             min_bytes=config.fetch_min_bytes,
             max_bytes=config.fetch_max_bytes,
@@ -123,6 +127,16 @@ class Fetches:
             position.seek(NO_POSITION)
             self._seeking.reset([position])
             return True
+        if fetched.error is ErrorCode.UNKNOWN_TOPIC_ID and self._config.auto_offset_reset != "none":
+            warn(
+                "%s: the topic was deleted and made again; offset %d was of the old one, and "
+                "auto_offset_reset says where to begin",
+                position.partition,
+                position.fetch_offset,
+            )
+            position.seek(NO_POSITION)
+            self._seeking.reset([position])  # what is committed may be of the old one, too
+            return True
         raise _error_at(position, fetched)
 
     def drop(self) -> None:
@@ -141,6 +155,11 @@ def _error_at(position: Position, fetched: FetchedPartition) -> LogstoreError:
         return OffsetOutOfRangeError(
             f"{position.partition}: offset {offset} is outside of the log{holds} and auto_offset_reset is "
             "'none'; seek(), seek_to_beginning() or seek_to_end() goes on"
+        )
+    if fetched.error is ErrorCode.UNKNOWN_TOPIC_ID:
+        return OffsetOutOfRangeError(
+            f"{position.partition}: the topic was deleted and made again; offset {offset} was of the old one "
+            "and auto_offset_reset is 'none'; seek(), seek_to_beginning() or seek_to_end() goes on"
         )
     error = error_of(fetched.error, f"{position.partition} at offset {offset}: {message}")
     if isinstance(error, CorruptionError):

@@ -30,6 +30,7 @@ from logstore.broker.groups.requests import (
 )
 from logstore.broker.pending import Pending
 from logstore.clients.assignors import Assignor, RebalanceProtocol, Subscription, common_protocol
+from logstore.clients.polling import LONG_MS
 from logstore.clients.settings import ConsumerConfig
 from logstore.clock import Clock
 from logstore.errors import FencedError
@@ -45,6 +46,8 @@ from logstore.model import TopicPartition
 
 _CLIENT_ID: Final = "logstore"
 _RETRY_MS: Final = 100
+_ANSWER_MS: Final = 20
+"""How often to look for the answer to a sign of life: a broker elsewhere takes a while."""
 
 
 class _Phase(Enum):
@@ -97,6 +100,8 @@ class Membership:
         """Whether another member has taken its place: it must not take it back."""
         self._joining: Pending[JoinGroupResult] | None = None
         self._syncing: Pending[SyncGroupResult] | None = None
+        self._beating: Pending[ErrorCode] | None = None
+        """A sign of life that was not answered yet."""
         self._joined: JoinGroupResult | None = None
         self._counts: dict[str, int] = {}
         self._next_ms = -1
@@ -122,7 +127,12 @@ class Membership:
         return self._joining or self._syncing
 
     def wait_ms(self) -> int:
-        """In how many milliseconds :meth:`step` has something to do."""
+        """In how many milliseconds :meth:`step` has something to do, if :attr:`waits_for` is not answered
+        before."""
+        if self.waits_for is not None:
+            return LONG_MS
+        if self._beating is not None:
+            return _ANSWER_MS
         return max(self._next_ms - self._clock.monotonic_ms(), 0)
 
     def step(self) -> bool:
@@ -255,12 +265,17 @@ class Membership:
 
     def _stay_alive(self) -> bool:
         now_ms = self._clock.monotonic_ms()
-        if now_ms < self._next_ms:
+        if self._beating is None:
+            if now_ms < self._next_ms:
+                return False
+            self._next_ms = now_ms + self._config.heartbeat_interval_ms
+            beat = Heartbeat(self._group, self.generation, self.member_id, self._instance_id)
+            self._beating = self._broker.heartbeat(beat)
+        answer = self._beating.poll()
+        if answer is None:
             return False
-        self._next_ms = now_ms + self._config.heartbeat_interval_ms
-        beat = Heartbeat(self._group, self.generation, self.member_id, self._instance_id)
-        answer = self._broker.heartbeat(beat).poll()
-        if answer not in (None, ErrorCode.NONE):
+        self._beating = None
+        if answer is not ErrorCode.NONE:
             self._refused(answer)
             return True
         if self._is_leader and self._count_partitions(sorted(self._counts)) != self._counts:
@@ -316,6 +331,7 @@ class Membership:
 
     def _outside(self) -> None:
         self._phase, self._next_ms = _Phase.OUTSIDE, -1
+        self._beating = None
 
     def _forget(self) -> None:
         self.member_id, self.generation, self.owned = "", -1, ()

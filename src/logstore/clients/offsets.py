@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar, overload
 
@@ -28,24 +29,18 @@ Committable = int | OffsetAndMetadata
 """What is committed for a partition: the offset of the next record to read, alone or with a note."""
 
 
-class Offsets(BoundToProcess, Mapping[TopicPartition, OffsetAndMetadata]):
-    """The committed offsets of one group: a mapping from partition to
-    :class:`~logstore.model.OffsetAndMetadata`. Made by :meth:`.Store.offsets`.
+class OffsetsOfGroup(BoundToProcess, Mapping[TopicPartition, OffsetAndMetadata]):
+    """The committed offsets of one group, in a store or elsewhere: a mapping from partition to
+    :class:`~logstore.model.OffsetAndMetadata`."""
 
-    A committed offset is the next one to read: ``orders[0].read(offsets["orders", 0].offset)`` goes on where
-    the group stopped. The name of a group is all there is to it. It begins with its first commit, and keeps
-    its offsets until they are deleted, or expire (``offsets_retention_minutes``).
-
-    Each call looks at what is committed now, also by other processes if the store is read-only. All methods
-    may be called from many threads.
-    """
-
-    def __init__(
-        self, directory: LogDirectory | WatchedDirectory, committed: CommittedOffsets, group: str
-    ) -> None:
-        self._directory = directory
-        self._committed = committed
+    def __init__(self, group: str) -> None:
         self._group = check_group(group)
+
+    @abstractmethod
+    def _fetch(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """What the group has committed for these, or for all."""
 
     @property
     def group(self) -> str:
@@ -61,10 +56,10 @@ class Offsets(BoundToProcess, Mapping[TopicPartition, OffsetAndMetadata]):
             UsageError: it is no name of a partition.
         """
         name = check_partition(partition)
-        value = self._committed.fetch(self._group, [name]).get(name)
+        value = self._fetch([name]).get(name)
         if value is None:
             raise KeyError(f"group {self._group!r} has committed no offset for {name}")
-        return as_committed(value)
+        return value
 
     @overload
     def get(self, partition: PartitionName, default: None = None, /) -> OffsetAndMetadata | None: ...
@@ -80,10 +75,46 @@ class Offsets(BoundToProcess, Mapping[TopicPartition, OffsetAndMetadata]):
 
     def __iter__(self) -> Iterator[TopicPartition]:
         """In the order of their names, as of now."""
-        return iter(sorted(self._committed.fetch(self._group)))
+        return iter(sorted(self._fetch()))
 
     def __len__(self) -> int:
-        return len(self._committed.fetch(self._group))
+        return len(self._fetch())
+
+    def __repr__(self) -> str:
+        try:
+            found = self._fetch()
+        except LogstoreError as error:  # closed, for one
+            return f"<Offsets of group {self._group!r}: {type(error).__name__}>"
+        listed = [f"{name}: {found[name].offset}" for name in sorted(found)[:_MOST_SHOWN]]
+        if len(found) > _MOST_SHOWN:
+            listed.append(f"... {len(found)} partitions")
+        return f"<Offsets of group {self._group!r}: {', '.join(listed) or 'none'}>"
+
+
+class Offsets(OffsetsOfGroup):
+    """The committed offsets of one group: a mapping from partition to
+    :class:`~logstore.model.OffsetAndMetadata`. Made by :meth:`.Store.offsets`.
+
+    A committed offset is the next one to read: ``orders[0].read(offsets["orders", 0].offset)`` goes on where
+    the group stopped. The name of a group is all there is to it. It begins with its first commit, and keeps
+    its offsets until they are deleted, or expire (``offsets_retention_minutes``).
+
+    Each call looks at what is committed now, also by other processes if the store is read-only. All methods
+    may be called from many threads.
+    """
+
+    def __init__(
+        self, directory: LogDirectory | WatchedDirectory, committed: CommittedOffsets, group: str
+    ) -> None:
+        super().__init__(group)
+        self._directory = directory
+        self._committed = committed
+
+    def _fetch(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        found = self._committed.fetch(self._group, partitions)
+        return {name: as_committed(value) for name, value in found.items()}
 
     # Changing
 
@@ -134,16 +165,6 @@ class Offsets(BoundToProcess, Mapping[TopicPartition, OffsetAndMetadata]):
         flush = check_flag(flush, "flush")
         wanted = None if partitions is None else check_partitions(partitions)
         return self._committed.delete(self._group, wanted, flush=flush)
-
-    def __repr__(self) -> str:
-        try:
-            found = self._committed.fetch(self._group)
-        except LogstoreError as error:  # closed, for one
-            return f"<Offsets of group {self._group!r}: {type(error).__name__}>"
-        listed = [f"{name}: {found[name].offset}" for name in sorted(found)[:_MOST_SHOWN]]
-        if len(found) > _MOST_SHOWN:
-            listed.append(f"... {len(found)} partitions")
-        return f"<Offsets of group {self._group!r}: {', '.join(listed) or 'none'}>"
 
 
 def check_group(group: object) -> str:

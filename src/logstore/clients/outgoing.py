@@ -11,9 +11,8 @@ from typing import Final, NamedTuple
 
 from logstore.arguments import check_callable
 from logstore.errors import LogstoreError, RetriableError
-from logstore.format.batch import decode_batch, reseal_batch
+from logstore.format.batch import decode_batch, stamp_producer
 from logstore.format.gathered import RowRules
-from logstore.format.header import TRANSACTIONAL_BIT, BatchHeader, decode_header
 from logstore.format.loops import GatheredRows
 from logstore.model import ProducerIdentity, TopicPartition
 from logstore.partition.arguments import check_timeout
@@ -55,6 +54,7 @@ class OutgoingBatch:
         "number",
         "partition",
         "producer",
+        "record_count",
         "rows",
         "size_bytes",
         "was_reported",
@@ -71,6 +71,8 @@ class OutgoingBatch:
         """By the monotonic clock."""
         self.data: bytearray | memoryview = bytearray()
         """The encoded batch, once it is closed."""
+        self.record_count = 0
+        """How many records a closed batch has."""
         self.size_bytes = 0
         self.number = -1
         """Rises from batch to batch of the partition."""
@@ -92,25 +94,10 @@ class OutgoingBatch:
         """Whether a record of so many bytes belongs into the next batch, whatever memory there is."""
         return bool(self.rows.row_count) and self.rows.size_bytes + size_bytes > rules.limit_bytes
 
-    @property
-    def record_count(self) -> int:
-        """How many records a closed batch has."""
-        return decode_header(self.data).record_count
-
     def stamp(self, producer: ProducerIdentity) -> None:
         """Put the producer's id, epoch and sequence into the header."""
-        header: BatchHeader = decode_header(self.data)
         self.producer = producer
-        attributes = header.attributes & ~TRANSACTIONAL_BIT
-        reseal_batch(
-            self.data,
-            header._replace(
-                attributes=attributes | (TRANSACTIONAL_BIT if producer.transactional else 0),
-                producer_id=producer.producer_id,
-                producer_epoch=producer.producer_epoch,
-                base_sequence=producer.base_sequence,
-            ),
-        )
+        stamp_producer(self.data, producer)
 
     # The outcome
 

@@ -6,8 +6,9 @@ Values only: no broker, no clock, no thread.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from uuid import UUID
 
-from logstore.broker.requests import FetchedPartition
+from logstore.broker.requests import FetchedPartition, FetchPartition
 from logstore.clients.offsets import PartitionName, check_partition
 from logstore.clients.received import ReceivedRecords
 from logstore.errors import CorruptionError, UsageError
@@ -26,11 +27,13 @@ class Position:
         "_received",
         "_rest",
         "_taken",
+        "_wanted",
         "fetch_offset",
         "is_paused",
         "offset",
         "partition",
         "seek_count",
+        "topic_id",
     )
 
     def __init__(self, partition: TopicPartition, offset: int = NO_POSITION) -> None:
@@ -39,6 +42,8 @@ class Position:
         """The offset of the next record to give out."""
         self.fetch_offset = offset
         """Where the next fetch begins: behind what waits here."""
+        self.topic_id: UUID | None = None
+        """Of the topic that the offsets are of, once something was fetched of it."""
         self.is_paused = False
         self.seek_count = 0
         """Changes when records that were taken are no longer what comes next."""
@@ -48,15 +53,37 @@ class Position:
         """What was decoded and not given out."""
         self._taken: list[Record] = []
         """What was given out last."""
+        self._wanted: FetchPartition | None = None
+        """What was asked for last."""
 
     def seek(self, offset: int) -> None:
-        """Go on from there. What was fetched is fetched again."""
+        """Go on from there, in the topic that has the name now. What was fetched is fetched again."""
+        self.topic_id = None
+        self._go_to(offset)
+
+    def _go_to(self, offset: int) -> None:
         self.offset = self.fetch_offset = offset
         self.seek_count += 1
         self._received, self._rest, self._taken = None, [], []
 
+    def wanted(self, limit: int) -> FetchPartition:
+        """What to fetch next, at most so many bytes. The same object as before if it is the same: a client of
+        a broker elsewhere compares what it wants of each partition with what it wanted before."""
+        wanted = self._wanted
+        if (
+            wanted is None
+            or wanted.offset != self.fetch_offset
+            or wanted.topic_id is not self.topic_id
+            or wanted.max_bytes != limit
+        ):
+            wanted = FetchPartition(self.partition, self.fetch_offset, limit, topic_id=self.topic_id)
+            self._wanted = wanted
+        return wanted
+
     def put(self, fetched: FetchedPartition) -> bool:
         """Keep what was fetched at ``fetch_offset``. Returns whether that goes anywhere."""
+        if self.topic_id is None:
+            self.topic_id = fetched.topic_id
         has_moved = fetched.next_offset > self.fetch_offset
         if fetched.data:
             self._received = ReceivedRecords(fetched, self.fetch_offset)
@@ -101,7 +128,7 @@ class Position:
             try:
                 next_offset = self._received.fill(columns, row_limit, byte_limit)
             except CorruptionError:
-                self.seek(self.offset)
+                self._go_to(self.offset)
                 raise
         if self._received is not None and self._received.is_over:
             self._received = None
@@ -113,7 +140,7 @@ class Position:
             return self._received.next()
         except CorruptionError as error:
             error.partition = self.partition
-            self.seek(self.offset)
+            self._go_to(self.offset)
             raise
 
     def give_back(self, offset: int = 0) -> None:

@@ -9,18 +9,18 @@ hand there is no thread: a test calls
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable
-from threading import get_ident
 from types import TracebackType
 from typing import Any, Self
 
 from logstore.arguments import check_callable, check_callback, plain_text, shown
 from logstore.broker.broker import Broker
 from logstore.broker.codes import ErrorCode
-from logstore.broker.failures import error_of
+from logstore.broker.failures import RETRIABLE, error_of
 from logstore.broker.pending import wait_for
 from logstore.broker.requests import DescribeConfigsRequest, MetadataRequest
-from logstore.clients.accumulator import Accumulator, PartitionQueue, TopicQueues, check_field
+from logstore.clients.accumulator import NEVER_MS, Accumulator, PartitionQueue, TopicQueues, check_field
 from logstore.clients.counts import ProducerCounts
 from logstore.clients.interceptors import Departure, ProducerInterceptor, ProducerRecord
 from logstore.clients.outgoing import OnDelivery, Sent
@@ -37,17 +37,18 @@ from logstore.errors import (
     UnknownPartitionError,
     UsageError,
 )
-from logstore.files import ForkFlag
 from logstore.format.loops import partition_for_key
+from logstore.lock import ForkFlag
 from logstore.model import BoundToProcess, Moment
 from logstore.partition.arguments import check_timeout
 from logstore.serializing import EncoderChoice
+from logstore.turns import Bell
 
 Partitioner = Callable[[str, bytes | None, bytes | None, int], int]
 """Topic, key, value and the number of partitions -> a partition."""
 
-_LONGEST_WAIT_SECONDS = 3600
-_REST_SECONDS = 1.0
+_LONGEST_WAIT_MS = 3_600_000
+_REST_MS = 1_000
 """So long without a record, and the thread ends: thousands of producers may have an open transaction each."""
 
 
@@ -89,10 +90,13 @@ class Producer(BoundToProcess):
         self._accumulator = Accumulator(self.config, self._clock, self._tell_sender)
         self._topics = self._accumulator.topics
         self._given_now_ms = self._accumulator.given_now_ms
-        self._changed = threading.Event()
-        self.counts = ProducerCounts(self._accumulator.used_bytes)
+        self._bell = Bell()
+        self._wakes_ms = NEVER_MS
+        """When the thread wakes by itself, by the monotonic clock. :data:`NEVER_MS` while it is awake, or not
+        there: then it has to be told of everything."""
+        self.counts = ProducerCounts(self._accumulator)
         """What it has sent."""
-        wake, name = self._changed.set, self.config.transactional_id
+        wake, name = self._bell.ring, self.config.transactional_id
         self._transacting = (
             None
             if name is None
@@ -101,7 +105,6 @@ class Producer(BoundToProcess):
         self._sender = Sender(
             broker, self._accumulator, self.config, self._clock, wake, self.counts, self._transacting
         )
-        self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._is_closed = False
         if self._transacting is not None:
@@ -153,9 +156,6 @@ class Producer(BoundToProcess):
             self._fork_flag.check_usable("the producer", is_closed=self._is_closed)
             given = ProducerRecord(topic, value, key, partition, headers, timestamp_ms)
             topic, value, key, partition, headers, timestamp_ms = self._departure.prepare(given)
-        transacting = self._transacting
-        if transacting is not None and (transacting.owner != get_ident() or transacting.is_in_doubt):
-            transacting.check_may_send()
         if on_delivery is not None:
             check_callback(on_delivery, "on_delivery")
         queues = self._topics.get(topic)
@@ -173,6 +173,8 @@ class Producer(BoundToProcess):
             else batch.gather(value, key, headers, timestamp_ms, None if now_ms is None else now_ms())
         )
         if batch is None or number is None:
+            if self._transacting is not None:  # what has an open batch was let in, for its own thread
+                self._transacting.check_may_send()
             if self._clock.monotonic_ms() >= queues.look_ms:
                 queue = self._look_again(topic, queues, queue, partition, key, value)
             try:
@@ -181,9 +183,7 @@ class Producer(BoundToProcess):
                 queue = self._look_again(topic, queues, queue, partition, key, value, refused)
                 batch, number = self._accumulator.add(queue, value, key, headers, timestamp_ms)
             if self._accumulator.ready:
-                self._sender.drive()
-                if self._sender.is_held_back:
-                    self._changed.set()  # the thread has to know when
+                self._drive()
         if on_delivery is not None:
             batch.call_when_done(number, on_delivery)
         return Sent(batch, number)
@@ -253,6 +253,8 @@ class Producer(BoundToProcess):
             UnknownTopicError, ClosedError, ForkedError: see :meth:`send`.
         """
         self._fork_flag.check_usable("the producer", is_closed=self._is_closed)
+        if self._transacting is not None:
+            self._transacting.check_may_send()
         topic = plain_text(topic)
         queues = self._topics.get(topic) if type(topic) is str else None
         if queues is None:
@@ -262,20 +264,26 @@ class Producer(BoundToProcess):
         return queues
 
     def _ask_for(self, topic: str) -> TopicQueues:
-        seconds = self.config.max_block_ms / 1000
-        found = wait_for(self._broker.metadata(MetadataRequest((topic,))), seconds)
-        described = wait_for(self._broker.describe_configs(DescribeConfigsRequest((topic,))), seconds)
-        if found is None or described is None:
-            raise RetriableError(f"the broker did not tell of topic {topic!r} within max_block_ms")
-        (metadata,), (settings,) = found.topics, described.topics
-        for each in (metadata, settings):
-            if each.error is not ErrorCode.NONE:
-                raise error_of(each.error, each.message or f"topic {topic!r}: {each.error.name}")
+        until = time.monotonic() + self.config.max_block_ms / 1000
+        while True:
+            left = max(until - time.monotonic(), 0)
+            found = wait_for(self._broker.metadata(MetadataRequest((topic,))), left)
+            described = wait_for(self._broker.describe_configs(DescribeConfigsRequest((topic,))), left)
+            if found is None or described is None:
+                raise RetriableError(f"the broker did not tell of topic {topic!r} within max_block_ms")
+            (metadata,), (settings,) = found.topics, described.topics
+            wrong = next((each for each in (metadata, settings) if each.error is not ErrorCode.NONE), None)
+            if wrong is None:
+                break
+            pause = self.config.retry_backoff_ms / 1000
+            if wrong.error not in RETRIABLE or time.monotonic() + pause > until:
+                raise error_of(wrong.error, wrong.message or f"topic {topic!r}: {wrong.error.name}")
+            time.sleep(pause)  # its nodes are about to hear of it, or to lead it
         known = TopicConfig.setting_names()
         config = TopicConfig.from_properties(
             {each.name: each.value for each in settings.settings if each.name in known}
         )
-        held = [each.leader_id >= 0 for each in metadata.partitions]
+        held = [each.is_somewhere for each in metadata.partitions]
         return self._accumulator.add_topic(topic, held, config)
 
     # Transactions
@@ -316,28 +324,44 @@ class Producer(BoundToProcess):
 
     # The thread
 
-    def _tell_sender(self) -> None:
-        """There is something to send, now or soon."""
+    def _tell_sender(self, due_ms: int) -> None:
+        """There is something to send at this time, by the monotonic clock. The thread is not woken if it
+        wakes by itself until then: a change of threads takes longer than sending a batch."""
         if not self._has_thread:
             return
         if self._thread is None:
-            with self._starting:
+            with self._accumulator.lock:
                 if self._thread is None and not self._is_closed:
                     thread = threading.Thread(target=self._run, name="logstore-producer", daemon=True)
                     thread.start()
                     self._thread = thread
-        self._changed.set()
+        if due_ms < self._wakes_ms:
+            self._bell.ring()
+
+    def _drive(self) -> None:
+        """Do the thread's work in this one, and tell it what is left."""
+        next_ms = self._sender.drive()
+        if next_ms < self._wakes_ms:
+            self._bell.ring()
 
     def _run(self) -> None:
+        accumulator, known_count = self._accumulator, -1
         while True:
-            self._changed.clear()
             next_ms = self._sender.drive()
-            if self._is_closed and not self._accumulator.undelivered_count:
+            if self._is_closed and not accumulator.undelivered_count:
                 return
-            left_ms = max(next_ms - self._clock.monotonic_ms(), 0)
-            if self._accumulator.undelivered_count:
-                self._changed.wait(min(left_ms / 1000, _LONGEST_WAIT_SECONDS))
-            elif not self._changed.wait(_REST_SECONDS) and not self._stays():
+            is_resting = False
+            if accumulator.batch_count != known_count:  # others may follow: be awake before those are due
+                known_count, longest_ms = accumulator.batch_count, self.config.linger_ms
+            elif accumulator.undelivered_count:
+                longest_ms = _LONGEST_WAIT_MS
+            else:
+                longest_ms, is_resting = _REST_MS, True
+            now_ms = self._clock.monotonic_ms()
+            self._wakes_ms = min(next_ms, now_ms + longest_ms)
+            was_woken = self._bell.wait(max(self._wakes_ms - now_ms, 0) / 1000)
+            self._wakes_ms = NEVER_MS
+            if is_resting and not was_woken and not self._stays():
                 return
 
     def _stays(self) -> bool:
@@ -346,7 +370,7 @@ class Producer(BoundToProcess):
         thread, self._thread = self._thread, None
         if not self._accumulator.undelivered_count and not self._is_closed:
             return False
-        with self._starting:
+        with self._accumulator.lock:
             if self._thread is not None:
                 return False  # another was started meanwhile
             self._thread = thread
@@ -384,8 +408,7 @@ class Producer(BoundToProcess):
         self._sender.flush_count += 1
         try:
             for batch in waiting:
-                self._sender.drive()
-                self._changed.set()
+                self._drive()
                 left = None
                 if deadline_ms is not None:
                     left = max(deadline_ms - self._clock.monotonic_ms(), 0) / 1000
@@ -420,7 +443,7 @@ class Producer(BoundToProcess):
         finally:
             self._is_closed = True
             self._accumulator.close()
-            self._changed.set()
+            self._bell.ring()
 
     def __enter__(self) -> Self:
         return self

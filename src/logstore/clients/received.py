@@ -13,10 +13,10 @@ from typing import Final
 from logstore.broker.requests import FetchedPartition
 from logstore.errors import CorruptionError
 from logstore.format.column_buffers import Ended
-from logstore.format.header import BatchHeader, check_batch, decode_header
+from logstore.format.header import MAGIC, BatchHeader, check_batch, decode_header
 from logstore.format.loops import Columns, read_run
 from logstore.model import Record
-from logstore.partition.reading.records import RUN_BYTES, AbortedFilter, FoundBatch
+from logstore.partition.reading.records import RUN_BYTES, AbortedFilter, FoundBatch, section_of, take_section
 
 NO_END: Final = 2**63 - 1
 
@@ -24,13 +24,15 @@ NO_END: Final = 2**63 - 1
 class ReceivedBatches:
     """A walk over the batches of one answer."""
 
-    __slots__ = ("aborted", "at", "data", "partition", "previous_last", "start")
+    __slots__ = ("aborted", "at", "data", "partition", "previous_last", "start", "stop")
 
-    def __init__(self, fetched: FetchedPartition, start: int) -> None:
+    def __init__(self, fetched: FetchedPartition, start: int, stop: int) -> None:
         self.data = fetched.data if type(fetched.data) is bytes else bytes(fetched.data)
         self.partition = fetched.partition
         self.start = start
         """Records below are left out."""
+        self.stop = stop
+        """So are records from there on."""
         self.aborted = AbortedFilter(fetched.aborted)
         self.at = 0
         """Where the next batch begins."""
@@ -69,7 +71,12 @@ class ReceivedBatches:
     def _is_hidden(self, found: FoundBatch) -> bool:
         header = found.header
         is_aborted = self.aborted.hides(header, found)
-        return header.last_offset < self.start or is_aborted or header.is_control or not header.record_count
+        is_outside = header.last_offset < self.start or self._is_behind(header)
+        return is_outside or is_aborted or header.is_control or not header.record_count
+
+    def _is_behind(self, header: BatchHeader) -> bool:
+        """Before magic 2 a batch does not show its first offset."""
+        return header.magic == MAGIC and header.base_offset >= self.stop
 
     def _pass(self, header: BatchHeader) -> None:
         self.at += header.size_bytes
@@ -90,8 +97,9 @@ class ReceivedRecords:
 
     __slots__ = ("_batches",)
 
-    def __init__(self, fetched: FetchedPartition, start: int) -> None:
-        self._batches = ReceivedBatches(fetched, start)
+    def __init__(self, fetched: FetchedPartition, start: int, stop: int = NO_END) -> None:
+        """``start`` and ``stop``: records with other offsets are left out."""
+        self._batches = ReceivedBatches(fetched, start, stop)
 
     @property
     def is_over(self) -> bool:
@@ -117,7 +125,7 @@ class ReceivedRecords:
         """
         batches = self._batches
         try:
-            while not batches.is_over and columns.row_count < row_limit:
+            while not batches.is_over and columns.row_count < row_limit and columns.used_bytes < byte_limit:
                 ended, batches.at, batches.previous_last = columns.take_batches(
                     batches.data,
                     batches.at,
@@ -126,18 +134,19 @@ class ReceivedRecords:
                     NO_END,
                     batches.previous_last,
                     batches.start,
-                    NO_END,
+                    batches.stop,
                     row_limit,
                     byte_limit,
                     batches.aborted.has_any,
                 )
                 if ended == Ended.IS_FULL:
                     break
+                if ended == Ended.IS_DONE:
+                    batches.at = len(batches.data)
+                    break
                 batch = batches.next_batch()
                 if batch is not None:
-                    kind = int(batch.header.timestamp_type)
-                    for record in batch.decode_within(batches.start, NO_END):
-                        columns.append_row(*record, kind)
+                    _append(columns, batch, batches.start, batches.stop)
         except CorruptionError:
             if not columns.row_count:
                 raise
@@ -155,7 +164,7 @@ class ReceivedRecords:
                     batches.previous_last,
                     NO_END,
                     batches.start,
-                    NO_END,
+                    batches.stop,
                     RUN_BYTES,
                     batches.aborted.has_any,
                     False,
@@ -166,7 +175,22 @@ class ReceivedRecords:
             batch = batches.next_batch()
             if batch is None:
                 break
-            records = batch.decode_within(batches.start, NO_END)
+            records = batch.decode_within(batches.start, batches.stop)
             if records:
                 return records
         return []
+
+
+def _append(columns: Columns, batch: FoundBatch, start: int, stop: int) -> None:
+    """The rows of a batch that is not ordinary.
+
+    Raises:
+        CorruptionError: it cannot be decoded.
+    """
+    header = batch.header
+    section = section_of(batch.buffer, batch.position, header) if header.magic == MAGIC else None
+    if section is not None and take_section(columns, section, header, start, stop):
+        return
+    kind = int(header.timestamp_type)
+    for record in batch.decode_within(start, stop):
+        columns.append_row(*record, kind)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from logstore.broker.broker import Broker
-from logstore.broker.codes import ErrorCode
+from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.failures import RETRIABLE, error_of
 from logstore.broker.pending import Pending
 from logstore.broker.requests import (
@@ -56,6 +56,28 @@ class _InFlight(NamedTuple):
 class Sender:
     """Of one producer."""
 
+    __slots__ = (
+        "_accumulator",
+        "_acks",
+        "_asked",
+        "_broker",
+        "_clock",
+        "_config",
+        "_counts",
+        "_driver",
+        "_driving",
+        "_failed",
+        "_first_identity",
+        "_in_flight",
+        "_is_closing",
+        "_must_look",
+        "_resume_ms",
+        "_retrying",
+        "_transacting",
+        "_wake",
+        "flush_count",
+    )
+
     def __init__(
         self,
         broker: Broker,
@@ -70,6 +92,7 @@ class Sender:
         self._broker = broker
         self._accumulator = accumulator
         self._config = config
+        self._acks = config.required_acks
         self._clock = clock
         self._wake = wake
         self._counts = counts
@@ -80,17 +103,17 @@ class Sender:
         self.flush_count = 0
         """How many calls wait for everything to be sent: then nothing lingers."""
         self._in_flight: list[_InFlight] = []
-        self._retrying: list[PartitionQueue] = []
+        self._retrying: tuple[PartitionQueue, ...] = ()
         self._resume_ms = -1
         """Send nothing before, by the monotonic clock: a quota is exceeded."""
         self._is_closing = False
         self._first_identity: tuple[int, int] | None = None
         self._asked: Pending[InitProducerIdResult] | None = None
-        self._failed: list[OutgoingBatch] = []
+        self._failed: list[OutgoingBatch] | None = None
 
     def drive(self) -> int:
         """Do what can be done now. Returns when to call again, by the monotonic clock; earlier, if ``wake``
-        is called. While another thread drives, that one does it."""
+        is called. While another thread drives, that one does it, and its call returns the time."""
         self._must_look = True
         next_ms = NEVER_MS
         taken: list[bool] = []
@@ -112,8 +135,8 @@ class Sender:
 
     def take_error(self) -> LogstoreError | None:
         """The first error since the last call of which no caller was told."""
-        failed, self._failed = self._failed, []
-        unseen = [batch for batch in failed if not batch.was_reported]
+        failed, self._failed = self._failed, None
+        unseen = [batch for batch in failed or () if not batch.was_reported]
         for batch in unseen:
             batch.was_reported = True
         return unseen[0].error if unseen else None
@@ -125,8 +148,9 @@ class Sender:
         with accumulator.lock:
             next_ms = accumulator.close_due_locked(now_ms, is_flushing=self.flush_count > 0)
             queues, accumulator.ready = accumulator.ready, []
-        queues += [queue for queue in self._retrying if queue not in queues]
-        self._retrying = []
+        if self._retrying:
+            queues += [queue for queue in self._retrying if queue not in queues]
+            self._retrying = ()
         for queue in queues:
             self._send(queue, now_ms)
         for queue in self._retrying:
@@ -140,11 +164,6 @@ class Sender:
             late_ms = queue.closed[0].created_ms + self._config.delivery_timeout_ms + 1
             return min(due_ms, max(late_ms, now_ms + 1))
         return due_ms
-
-    @property
-    def is_held_back(self) -> bool:
-        """Whether batches wait for their time to be sent, or sent again."""
-        return bool(self._retrying)
 
     def send_the_rest(self) -> None:
         """The producer closes: no quota holds back what is left. It counts for the client's next producer."""
@@ -170,7 +189,7 @@ class Sender:
                 or len(queue.in_flight) >= self._config.max_in_flight
                 or (queue.retry_at_ms >= 0 and queue.in_flight)
             )
-            if is_blocked or not self._may_stamp(queue):
+            if is_blocked or not self._may_stamp(queue, now_ms):
                 self._look_again(queue)
                 return
             with self._accumulator.lock:
@@ -180,7 +199,7 @@ class Sender:
 
     def _look_again(self, queue: PartitionQueue) -> None:
         if queue not in self._retrying:
-            self._retrying.append(queue)
+            self._retrying = (*self._retrying, queue)
 
     def _produce(self, queue: PartitionQueue, batch: OutgoingBatch, now_ms: int) -> None:
         transacting = self._transacting
@@ -192,7 +211,7 @@ class Sender:
         self._counts.retry_count += batch.attempts > 1
         partition = ProducePartition(batch.partition, batch.data)
         request = ProduceRequest(
-            self._config.required_acks,
+            self._acks,
             self._config.request_timeout_ms,
             (partition,),
             None if transacting is None else transacting.name,
@@ -209,6 +228,8 @@ class Sender:
     # Results
 
     def _take_results(self, now_ms: int) -> None:
+        if not self._in_flight:
+            return
         waiting, self._in_flight = self._in_flight, []
         for sent in waiting:
             result = sent.pending.poll()
@@ -223,14 +244,14 @@ class Sender:
         self, queue: PartitionQueue, batch: OutgoingBatch, outcome: ProducedPartition, now_ms: int
     ) -> None:
         queue.in_flight.remove(batch)
-        if outcome.error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+        if outcome.error is NONE or outcome.error is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             queue.retry_at_ms = -1 if not queue.in_flight else queue.retry_at_ms
             queue.refusal = None
-            base_offset = -1 if self._config.required_acks == ACKS_NONE else outcome.base_offset
+            base_offset = -1 if self._acks == ACKS_NONE else outcome.base_offset
             self._counts.note_delivered(batch.record_count, len(batch.data), now_ms - batch.created_ms)
             batch.succeed(base_offset, outcome.log_append_time_ms)
             self._forget(batch)
-        elif self._may_retry(batch, outcome.error, now_ms):
+        elif self._may_retry(queue, batch, outcome.error, now_ms):
             queue.retry_at_ms = now_ms + self._config.retry_backoff_ms
             queue.refusal = outcome.message or outcome.error.name
             with self._accumulator.lock:
@@ -244,8 +265,12 @@ class Sender:
         if queue.closed:
             self._look_again(queue)
 
-    def _may_retry(self, batch: OutgoingBatch, error: ErrorCode, now_ms: int) -> bool:
-        is_gap = error in _GAPS and batch.producer is not None and self._transacting is None
+    def _may_retry(self, queue: PartitionQueue, batch: OutgoingBatch, error: ErrorCode, now_ms: int) -> bool:
+        """A gap in a transaction closes by itself while an earlier batch is still to be sent again; without
+        one, the transaction has lost a batch."""
+        is_gap = error in _GAPS and batch.producer is not None
+        if is_gap and self._transacting is not None:
+            is_gap = _has_earlier(queue, batch)
         return (
             (error in RETRIABLE or is_gap)
             and batch.attempts <= self._config.retries
@@ -267,11 +292,10 @@ class Sender:
             queue.closed.remove(batch)
         self._note_failed(batch, error)
 
-    def _note_failed(
-        self, batch: OutgoingBatch, error: LogstoreError, code: ErrorCode = ErrorCode.NONE
-    ) -> None:
+    def _note_failed(self, batch: OutgoingBatch, error: LogstoreError, code: ErrorCode = NONE) -> None:
         if self._transacting is not None:
             self._transacting.note_failure(error, code)
+        self._failed = self._failed or []
         self._failed.append(batch)
         self._counts.failed_record_count += batch.record_count
         batch.fail(error)
@@ -283,11 +307,11 @@ class Sender:
 
     # The producer's identity
 
-    def _may_stamp(self, queue: PartitionQueue) -> bool:
+    def _may_stamp(self, queue: PartitionQueue, now_ms: int) -> bool:
         """Whether batches of the partition can be stamped and sent. A producer has one id for all of its
         partitions; a partition that begins anew gets another, when everything has come back."""
         if self._transacting is not None:
-            return self._may_stamp_in_transaction(queue, self._transacting)
+            return self._may_stamp_in_transaction(queue, self._transacting, now_ms)
         if not self._config.enable_idempotence or queue.identity is not None:
             return True
         if queue.in_flight:
@@ -304,22 +328,23 @@ class Sender:
             self._asked.on_wake(self._wake)
             return False
         self._asked = None
-        if result.error is not ErrorCode.NONE:
+        if result.error is not NONE:
             return False  # asked again by the next step
         queue.identity, queue.next_sequence = (result.producer_id, result.producer_epoch), 0
         if self._first_identity is None:
             self._first_identity = queue.identity
         return True
 
-    def _may_stamp_in_transaction(self, queue: PartitionQueue, transacting: Transacting) -> bool:
+    def _may_stamp_in_transaction(self, queue: PartitionQueue, transacting: Transacting, now_ms: int) -> bool:
         """A transaction has its own epoch, and its own sequences."""
         waiting = (each.partition for each in (queue, *self._retrying) if each.closed)
-        if not transacting.let(queue.partition, waiting, self._clock.monotonic_ms()):
+        if not transacting.let(queue.partition, waiting, now_ms):
             if transacting.error is not None:
                 self._fail_closed(queue, transacting.error)
             return False
-        if queue.identity != transacting.identity:
-            queue.identity, queue.next_sequence = transacting.identity, 0
+        identity = transacting.identity
+        if queue.identity != identity:
+            queue.identity, queue.next_sequence = identity, 0
         return True
 
     def _fail_closed(self, queue: PartitionQueue, error: LogstoreError) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Final
 
 from logstore.arguments import shown
 from logstore.broker.quotas.precedence import ANONYMOUS, Client
@@ -27,6 +28,19 @@ _RANGES = (
     ("transaction_timeout_ms", 1, 2**31 - 1),
 )
 _LONGEST_NAME = 32_767
+DELIVERY_SECONDS: Final = 10
+"""How long a store that is closed waits for its producers."""
+PRODUCER_ARGUMENTS: Final = ("partitioner", "key_serializer", "value_serializer", "interceptors")
+CONSUMER_ARGUMENTS: Final = (
+    "group",
+    "partitions",
+    "isolation",
+    "assignors",
+    "key_deserializer",
+    "value_deserializer",
+    "interceptors",
+)
+"""What an unknown setting is compared with, besides settings."""
 _CODECS = {"none", "gzip", "snappy", "lz4", "zstd"}
 _ACKS = {
     "all": ACKS_ALL,
@@ -268,7 +282,8 @@ class QueueConfig(Checked):
     """The most jobs that :meth:`.Queue.poll` takes. A loop over a queue takes as many at a time as the worker
     does in about 50 ms, and no more than this."""
     linger_ms: int = 5
-    """How long accepted jobs may gather, to be sent together, while the worker goes on with others."""
+    """How long accepted jobs may gather, to be sent together, while the worker goes on with others. The last
+    job that a loop has at hand goes with the request for the next ones. 0: each is sent at once."""
     acks: str | int = 1
     """When an accepted job counts as done. ``1``: a kill of the process does not undo it, but a power
     cut may: then jobs of the last second (``flush_ms``) are done again. ``"all"``: nor does a power cut."""

@@ -12,16 +12,16 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple, Protocol
 
-from logstore.arguments import shown
+from logstore.arguments import check_callable, check_least, shown
 from logstore.broker.letters import OFFSET_HEADER, PARTITION_HEADER, REASON_HEADER, TOPIC_HEADER
 from logstore.clients.consumer import Consumer
 from logstore.clients.producer import Producer
 from logstore.clients.transactions.transaction import Transaction
 from logstore.errors import FencedError, InvalidRecordError, RetriableError
-from logstore.model import NewRecord, Record, TopicPartition
+from logstore.model import Isolation, NewRecord, Record, TopicPartition
 from logstore.warning import warn
 
 Result = NewRecord | bytes | None
@@ -45,6 +45,51 @@ class TransformReport(NamedTuple):
     dead_count: int
     """Records that the function could not transform, and that are in the dead-letter topic."""
     transaction_count: int
+
+
+class Clients(Protocol):
+    """A store, here or elsewhere."""
+
+    def consumer(
+        self, *topics: str, group: str | None, isolation: Isolation, **settings: Any
+    ) -> Consumer: ...
+
+    def producer(self, **settings: Any) -> Producer: ...
+
+
+def transform_by(
+    clients: Clients,
+    source: str,
+    target: str,
+    function: TransformFunction,
+    *,
+    group: str,
+    dead_letter_topic: str | None,
+    retries: int,
+    retry_backoff_ms: int,
+    workers: int,
+    settings: Mapping[str, Any],
+) -> Transform:
+    """A transform with the consumers and producers of a store.
+
+    Raises:
+        UsageError: an argument is wrong.
+    """
+    check_callable(function, "function")
+    check_least("retries", retries, 0)
+    check_least("retry_backoff_ms", retry_backoff_ms, 0)
+    check_least("workers", workers, 1)
+    names = {name: settings[name] for name in ("client_id", "user") if name in settings}
+    return Transform(
+        lambda: clients.consumer(source, group=group, isolation=Isolation.COMMITTED, **settings),
+        lambda number: clients.producer(transactional_id=f"{group}-{number}", **names),
+        target,
+        function,
+        dead_letter_topic=dead_letter_topic,
+        retries=retries,
+        retry_backoff_ms=retry_backoff_ms,
+        workers=workers,
+    )
 
 
 class Transform:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from logstore.errors import ClosedError, UsageError
-from logstore.files import ForkFlag
+from logstore.lock import ForkFlag
 from logstore.turns import take_if_free
 
 T = TypeVar("T")

@@ -28,8 +28,9 @@ from logstore.partition.reading import lookup, records
 from logstore.partition.reading.place import ends_at_base
 from logstore.partition.reading.view import LogView
 from logstore.partition.segments.batch_cache import BatchCache
-from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET, TransactionIndex
+from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET
 from logstore.partition.segments.lone import LoneNames, LoneSegment, SegmentEnd, end_of
+from logstore.partition.segments.transaction_index import TransactionIndex
 from logstore.partition.segments.walk import PIECE_BYTES
 from logstore.segment_files.batches import SegmentBatch, batch_in
 from logstore.segment_files.indexes import OffsetIndex, TimeIndex

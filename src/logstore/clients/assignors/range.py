@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from logstore.clients.assignors.assignor import (
-    RebalanceProtocol,
-    Subscription,
-    in_static_order,
-    known_counts,
-)
+from logstore.broker.assigning.order import known_counts
+from logstore.broker.assigning.ranges import assign_ranges
+from logstore.clients.assignors.assignor import RebalanceProtocol, Subscription
 from logstore.model import TopicPartition
 
 
@@ -35,14 +32,4 @@ class RangeAssignor:
         self, partition_counts: Mapping[str, int], members: Mapping[str, Subscription]
     ) -> dict[str, list[TopicPartition]]:
         """See :meth:`Assignor.assign`. Cost: members times topics."""
-        assigned: dict[str, list[TopicPartition]] = {member: [] for member in members}
-        ordered = in_static_order(members)
-        for topic, count in known_counts(partition_counts, members).items():
-            subscribers = [member for member in ordered if topic in members[member].topics]
-            size, larger = divmod(count, len(subscribers))
-            start = 0
-            for place, member in enumerate(subscribers):
-                stop = start + size + (place < larger)
-                assigned[member] += [TopicPartition(topic, number) for number in range(start, stop)]
-                start = stop
-        return assigned
+        return assign_ranges(known_counts(partition_counts, members), members)

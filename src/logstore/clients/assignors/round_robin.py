@@ -6,13 +6,8 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from logstore.clients.assignors.assignor import (
-    RebalanceProtocol,
-    Subscription,
-    in_static_order,
-    known_counts,
-    partitions_of,
-)
+from logstore.broker.assigning.order import in_static_order, known_counts, partitions_of
+from logstore.clients.assignors.assignor import RebalanceProtocol, Subscription
 from logstore.model import TopicPartition
 
 

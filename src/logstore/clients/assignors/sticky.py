@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from logstore.clients.assignors.assignor import (
-    RebalanceProtocol,
-    Subscription,
-    in_java_order,
-    known_counts,
-)
-from logstore.clients.assignors.claims import Claim, Claims
-from logstore.clients.assignors.equal import assign_equally
-from logstore.clients.assignors.unequal import assign_unequally
+from logstore.broker.assigning.claims import Claim, Claims
+from logstore.broker.assigning.evenly import assign_evenly
+from logstore.broker.assigning.order import known_counts
+from logstore.clients.assignors.assignor import RebalanceProtocol, Subscription
 from logstore.format.messages.consumer_protocol import (
     NO_GENERATION,
     decode_cooperative_sticky_user_data,
@@ -53,7 +48,7 @@ class StickyAssignor:
         """
         counts = known_counts(partition_counts, members)
         claims = Claims(counts, {member: _claim_in_user_data(members[member]) for member in members})
-        return _assign(counts, members, claims)
+        return assign_evenly(counts, members, claims)
 
 
 class CooperativeStickyAssignor:
@@ -82,7 +77,7 @@ class CooperativeStickyAssignor:
         claims = Claims(counts, {member: _claim_of_owned(members[member]) for member in members})
         return {
             member: [each for each in partitions if not claims.may_be_held_besides(each, member)]
-            for member, partitions in _assign(counts, members, claims).items()
+            for member, partitions in assign_evenly(counts, members, claims).items()
         }
 
 
@@ -96,15 +91,3 @@ def _claim_of_owned(subscription: Subscription) -> Claim:
     if generation == NO_GENERATION and subscription.user_data is not None:
         generation = decode_cooperative_sticky_user_data(subscription.user_data).generation
     return Claim(subscription.owned, max(generation, NO_GENERATION))
-
-
-def _assign(
-    counts: Mapping[str, int], members: Mapping[str, Subscription], claims: Claims
-) -> dict[str, list[TopicPartition]]:
-    if not members:
-        return {}
-    ordered = in_java_order(members)
-    topics = {member: members[member].topics for member in ordered}
-    if len(set(topics.values())) == 1:
-        return assign_equally(counts, ordered, claims.owners)
-    return assign_unequally(counts, ordered, topics, claims)

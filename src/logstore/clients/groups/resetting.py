@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from logstore.arguments import milliseconds_of, plain_text, shown
 from logstore.clients.offsets import Committable, PartitionName, check_known, check_partitions, check_values
@@ -31,8 +31,37 @@ class OffsetReset(NamedTuple):
     after: int
 
 
+class Logs(Protocol):
+    """Where groups can go on: logs in a store, or of brokers elsewhere."""
+
+    def now_ms(self) -> int: ...
+
+    def check(self, partitions: Iterable[TopicPartition]) -> None:
+        """
+        Raises:
+            UnknownTopicError, UnknownPartitionError: there is no such topic or partition.
+        """
+
+    def partitions_of(self, topics: Iterable[str]) -> Iterable[TopicPartition]:
+        """
+        Raises:
+            UnknownTopicError: there is no such topic.
+        """
+
+    def find(self, partitions: Sequence[TopicPartition], when: str | int) -> Mapping[TopicPartition, int]:
+        """The offset there, in each; the high watermark, if no record is as new. ``when`` is as of
+        :func:`check_to`."""
+
+    def spans(self, partitions: Sequence[TopicPartition]) -> Iterable[tuple[TopicPartition, int, int]]:
+        """The log start and the end of each.
+
+        Raises:
+            UnknownTopicError, UnknownPartitionError: there is no such topic or partition.
+        """
+
+
 def plan_reset(
-    directory: Directory,
+    logs: Logs,
     to: ResetTo,
     committed: Iterable[TopicPartition],
     topics: Iterable[str] | None,
@@ -52,19 +81,17 @@ def plan_reset(
         planned = check_values(to)
         if not planned:
             raise UsageError("to is empty: there is nothing to reset")
-        for name, value in planned.items():
-            check_known(directory, name)
-            _check_in(directory.log(name), value.offset)
+        for name, start, end in logs.spans(list(planned)):
+            _check_between(name, planned[name].offset, start, end)
         return dict(sorted(planned.items()))
-    when = _check_to(to, directory.context.clock.now_ms())
-    return {
-        name: OffsetAndMetadata(_find(directory.log(name), when))
-        for name in _scope(directory, committed, topics, partitions)
-    }
+    when = check_to(to, logs.now_ms())
+    names = _scope(logs, committed, topics, partitions)
+    found = logs.find(names, when)
+    return {name: OffsetAndMetadata(found[name]) for name in names}
 
 
 def _scope(
-    directory: Directory,
+    logs: Logs,
     committed: Iterable[TopicPartition],
     topics: Iterable[str] | None,
     partitions: Iterable[PartitionName] | None,
@@ -73,18 +100,14 @@ def _scope(
         raise UsageError("give topics or partitions, not both")
     if partitions is not None:
         names = check_partitions(partitions)
-        for name in names:
-            check_known(directory, name)
+        logs.check(names)
         return sorted(set(names))
     if topics is not None:
-        entries = [directory.topic(name) for name in _check_topics(topics)]
-        return sorted(
-            {TopicPartition(each.name, number) for each in entries for number in each.held_partitions}
-        )
+        return sorted(set(logs.partitions_of(check_topic_list(topics))))
     return sorted(committed)
 
 
-def _check_topics(topics: Any) -> list[Any]:
+def check_topic_list(topics: Any) -> list[Any]:
     """
     Raises:
         UsageError: it is no list.
@@ -97,8 +120,12 @@ def _check_topics(topics: Any) -> list[Any]:
         raise UsageError(f"topics is {shown(topics)}; give a list of names such as ['orders']") from None
 
 
-def _check_to(to: Any, now_ms: int) -> str | int:
-    """``earliest``, ``latest``, or milliseconds since the epoch."""
+def check_to(to: Any, now_ms: int) -> str | int:
+    """``earliest``, ``latest``, or milliseconds since the epoch.
+
+    Raises:
+        UsageError, InvalidTimestampError: it is none of them.
+    """
     if isinstance(to, datetime):
         return max(milliseconds_of(to, "to"), 0)
     if isinstance(to, timedelta):
@@ -113,8 +140,42 @@ def _check_to(to: Any, now_ms: int) -> str | int:
     )
 
 
+def _check_between(partition: TopicPartition, offset: int, start: int, end: int) -> None:
+    if not start <= offset <= end:
+        raise OffsetOutOfRangeError(
+            f"a group cannot go on at offset {shown(offset)} of {partition}: its log has offsets {start} "
+            f"to {end}; 'earliest' and 'latest' are always there"
+        ).of_log(start, end)
+
+
+class LogsHere:
+    """Those of a store."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+
+    def now_ms(self) -> int:
+        return self._directory.context.clock.now_ms()
+
+    def check(self, partitions: Iterable[TopicPartition]) -> None:
+        for name in partitions:
+            check_known(self._directory, name)
+
+    def partitions_of(self, topics: Iterable[str]) -> Iterable[TopicPartition]:
+        entries = [self._directory.topic(name) for name in topics]
+        return [TopicPartition(each.name, number) for each in entries for number in each.held_partitions]
+
+    def find(self, partitions: Sequence[TopicPartition], when: str | int) -> dict[TopicPartition, int]:
+        return {name: _find(self._directory.log(name), when) for name in partitions}
+
+    def spans(self, partitions: Sequence[TopicPartition]) -> Iterator[tuple[TopicPartition, int, int]]:
+        for name in partitions:
+            check_known(self._directory, name)
+            log = self._directory.log(name)
+            yield name, log.log_start_offset, log.log_end_offset
+
+
 def _find(log: ReadableLog, when: str | int) -> int:
-    """The offset there; the high watermark, if no record is as new."""
     readable = log.readable_offsets()
     if when == "earliest":
         return readable.start
@@ -122,15 +183,6 @@ def _find(log: ReadableLog, when: str | int) -> int:
         return readable.stop
     found = log.find_timestamp(when)
     return readable.stop if found is None else min(found.offset, readable.stop)
-
-
-def _check_in(log: ReadableLog, offset: int) -> None:
-    start, end = log.log_start_offset, log.log_end_offset
-    if not start <= offset <= end:
-        raise OffsetOutOfRangeError(
-            f"a group cannot go on at offset {shown(offset)} of {log.partition}: its log has offsets {start} "
-            f"to {end}; 'earliest' and 'latest' are always there"
-        ).of_log(start, end)
 
 
 def end_of(directory: Directory, partition: TopicPartition) -> int | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from logstore.broker.groups.requests import DescribedGroup, DescribedMember
+from logstore.broker.consumer_groups.requests import DescribedConsumer, DescribedConsumerGroup
+from logstore.broker.groups.requests import CLASSIC, CONSUMER, DescribedGroup, DescribedMember
 from logstore.errors import CorruptionError, UnsupportedVersionError
 from logstore.format.messages.consumer_protocol import PROTOCOL_TYPE, decode_assignment, ungrouped
 from logstore.model import OffsetAndMetadata, TopicPartition
@@ -32,11 +33,13 @@ class GroupStatus(NamedTuple):
 
     name: str
     state: str
-    """Kafka's name of it: ``Empty``, ``PreparingRebalance``, ``CompletingRebalance`` or ``Stable``."""
+    """Kafka's name of it: ``Empty``, ``PreparingRebalance``, ``CompletingRebalance`` or ``Stable``; with the
+    newer protocol ``Empty``, ``Assigning``, ``Reconciling`` or ``Stable``."""
     protocol_type: str
     """``consumer``; or what else its members are, such as ``connect``; or empty, if it never had any."""
     assignor: str
-    """How it divides partitions, such as ``cooperative-sticky``. Empty unless the group is ``Stable``."""
+    """How it divides partitions, such as ``cooperative-sticky``. Empty unless the group is ``Stable`` or of
+    the newer protocol."""
     members: tuple[GroupMember, ...]
     """In the order of their ids."""
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
@@ -44,6 +47,8 @@ class GroupStatus(NamedTuple):
     lag: Mapping[TopicPartition, int]
     """How many offsets each of them is behind the high watermark, as in ``store.metrics()``; at least 0.
     Without partitions that are not in this directory, or cannot be read."""
+    group_type: str = CLASSIC
+    """Kafka's name of its protocol: ``classic``, or ``consumer`` if the coordinator assigns (KIP-848)."""
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the members, the offsets and the lag."""
@@ -68,23 +73,31 @@ class GroupStatus(NamedTuple):
         yield Table(("partition", "committed", "lag", "metadata"), offsets, len(offsets))
 
 
+Described = DescribedGroup | DescribedConsumerGroup
+"""What a coordinator says of a group, whichever protocol it has."""
+
+
 def status_of(
-    described: DescribedGroup,
+    described: Described,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     high_watermarks: Mapping[TopicPartition, int | None],
 ) -> GroupStatus:
     """What a coordinator says of a group, with its committed offsets and the ends of their logs."""
-    is_consumers = described.protocol_type == PROTOCOL_TYPE
     ends = {each: high_watermarks.get(each) for each in offsets}
-    return GroupStatus(
-        described.group_id,
-        described.state,
-        described.protocol_type,
-        described.protocol,
-        tuple(sorted(_member_of(each, is_consumers) for each in described.members)),
-        offsets,
-        {each: max(end - offsets[each].offset, 0) for each, end in ends.items() if end is not None},
-    )
+    lag = {each: max(end - offsets[each].offset, 0) for each, end in ends.items() if end is not None}
+    if isinstance(described, DescribedConsumerGroup):
+        consumers = tuple(sorted(map(_consumer_of, described.members)))
+        what = described.group_id, described.state, PROTOCOL_TYPE, described.assignor
+        return GroupStatus(*what, consumers, offsets, lag, CONSUMER)
+    is_consumers = described.protocol_type == PROTOCOL_TYPE
+    members = tuple(sorted(_member_of(each, is_consumers) for each in described.members))
+    what = described.group_id, described.state, described.protocol_type, described.protocol
+    return GroupStatus(*what, members, offsets, lag)
+
+
+def _consumer_of(member: DescribedConsumer) -> GroupMember:
+    partitions = tuple(sorted(TopicPartition(each.topic, each.partition) for each in member.assignment))
+    return GroupMember(member.member_id, member.instance_id, member.client_id, member.client_host, partitions)
 
 
 def _member_of(member: DescribedMember, is_consumer: bool) -> GroupMember:

@@ -1,5 +1,7 @@
 """What a worker says of its jobs, on its way to the broker. It may say it in any thread.
 
+A request that takes jobs carries what was said of others, so that the broker stores both at once.
+
 Locks: ``_sending`` is held by the thread that sends, also while it waits for the answer. ``_lock`` guards
 what gathers; nothing is called with it held.
 """
@@ -7,7 +9,10 @@ what gathers; nothing is called with it held.
 from __future__ import annotations
 
 import threading
+import uuid
+from collections import deque
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from logstore.broker.broker import Broker
 from logstore.broker.codes import ErrorCode
@@ -20,18 +25,38 @@ from logstore.broker.share.requests import (
     AcknowledgePartition,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResult,
+    ShareFetchRequest,
+    ShareFetchResult,
+    TopicIdPartition,
 )
 from logstore.clients.asking import ask
 from logstore.clients.queues.job import Job
 from logstore.clients.settings import QueueConfig
 from logstore.clock import Clock
 from logstore.errors import JobLostError, LogstoreError
-from logstore.model import TopicPartition
 
 _MOST_SHOWN = 4
 _NOT_TOLD = (Acknowledgement.GAP, Acknowledgement.UNUSED)
 """The caller never had these."""
-_Batches = dict[TopicPartition, list[AcknowledgeBatch]]
+_TELL_THE_POLL = (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID)
+_Batches = dict[TopicIdPartition, list[AcknowledgeBatch]]
+
+
+class Fetched(NamedTuple):
+    """Jobs that were taken with the request that said what became of others."""
+
+    result: ShareFetchResult
+    asked_ms: int
+    """When; monotonic."""
+    throttle_time_ms: int
+
+
+class _Sent(NamedTuple):
+    """A request without an answer."""
+
+    pending: Pending[ShareAcknowledgeResult | ShareFetchResult]
+    batches: _Batches
+    asked_ms: int
 
 
 class Acknowledgements:
@@ -47,23 +72,28 @@ class Acknowledgements:
         self._lock = threading.Lock()
         self._accepted: list[Job] = []
         self._batches: _Batches = {}
-        self._undurable: set[TopicPartition] = set()
+        self._undurable: set[TopicIdPartition] = set()
         """Where something was taken in that is to be durable, and is not."""
-        self._unanswered: tuple[Pending[ShareAcknowledgeResult], _Batches] | None = None
+        self._unanswered: _Sent | None = None
         self._sent_ms = -(2**62)
+        self.fetched: deque[Fetched] = deque()
+        """What was taken, in the order in which it came; for the thread that polls."""
 
-    def accept(self, job: Job, now_ms: int, *, may_gather: bool) -> None:
-        """The job is done. Sent at once, unless it may gather and others were sent just before it.
+    def accept(self, job: Job, now_ms: int, *, may_gather: bool, is_last: bool) -> None:
+        """The job is done. Sent at once, unless it may gather and others were sent just before it, or it is
+        the last that a loop has, which takes others next.
 
         Raises:
             LogstoreError: as :meth:`send`.
         """
         with self._lock:
             self._accepted.append(job)
-        if not may_gather or now_ms - self._sent_ms >= self._config.linger_ms:
+        linger_ms = self._config.linger_ms
+        is_due = now_ms - self._sent_ms >= linger_ms
+        if not may_gather or (is_due and not (is_last and linger_ms)):
             self.send()
 
-    def add(self, partition: TopicPartition, batches: Iterable[AcknowledgeBatch]) -> None:
+    def add(self, partition: TopicIdPartition, batches: Iterable[AcknowledgeBatch]) -> None:
         """Something else to be sent with the next."""
         fresh = list(batches)
         if fresh:
@@ -75,8 +105,10 @@ class Acknowledgements:
         for partition, offsets in _by_partition(jobs).items():
             self.add(partition, _runs(offsets, Acknowledgement.UNUSED))
 
-    def send(self) -> None:
-        """Send all, and wait for the answer.
+    def send(self, fetch: ShareFetchRequest | None = None) -> bool:
+        """Send all, and wait for the answer. With a request that takes jobs, which does not wait for any: as
+        part of it, if there is something to send; what it brings is in :attr:`fetched`. Whether anything was
+        sent.
 
         Raises:
             JobLostError: the lock of a job had run out; what was said of the others counts.
@@ -86,10 +118,12 @@ class Acknowledgements:
         with self._sending:
             if self._unanswered is not None:
                 self._receive()
-            if self._accepted or self._batches or self._undurable:
-                self._send()
+            if not (self._accepted or self._batches or self._undurable):
+                return False
+            self._send(fetch)
+            return True
 
-    def _send(self) -> None:
+    def _send(self, fetch: ShareFetchRequest | None) -> None:
         with self._lock:
             accepted, self._accepted = self._accepted, []
             batches, self._batches = self._batches, {}
@@ -97,30 +131,46 @@ class Acknowledgements:
             batches.setdefault(partition, []).extend(_runs(offsets, Acknowledgement.ACCEPT))
         for partition in self._undurable:
             batches.setdefault(partition, [])
-        request = ShareAcknowledgeRequest(
-            self._group,
-            self._member_id,
-            tuple(AcknowledgePartition(each, tuple(said)) for each, said in batches.items()),
-            self._config.is_durable,
-        )
-        self._unanswered = self._broker.share_acknowledge(request), batches
+        said = tuple(AcknowledgePartition(each, tuple(some)) for each, some in batches.items())
+        asked_ms, is_durable = self._clock.monotonic_ms(), self._config.is_durable
+        pending: Pending[ShareAcknowledgeResult | ShareFetchResult]
+        if fetch is not None:
+            pending = self._broker.share_fetch(fetch._replace(acknowledgements=said, durable=is_durable))
+        else:
+            request = ShareAcknowledgeRequest(self._group, self._member_id, said, is_durable)
+            pending = self._broker.share_acknowledge(request)
+        self._unanswered = _Sent(pending, batches, asked_ms)
         self._receive()
 
     def _receive(self) -> None:
         assert self._unanswered is not None
-        pending, batches = self._unanswered
+        pending, batches, asked_ms = self._unanswered
         result = ask(pending, "take in what became of jobs", self._config)
         self._unanswered = None
         self._sent_ms = self._clock.monotonic_ms()
-        self._check(result.partitions, batches)
+        if isinstance(result, ShareFetchResult):
+            if result.error in _TELL_THE_POLL:
+                self.fetched.append(Fetched(result, asked_ms, pending.throttle_time_ms))
+            outcomes = result.acknowledged
+        else:
+            outcomes = result.partitions
+        if result.error is ErrorCode.UNKNOWN_MEMBER_ID:
+            outcomes = tuple(
+                AcknowledgedPartition(each, result.error, tuple(some)) for each, some in batches.items()
+            )
+        elif result.error is not ErrorCode.NONE:
+            outcomes = tuple(AcknowledgedPartition(each, result.error) for each in batches)
+        self._check(outcomes, batches)
 
     def _check(self, outcomes: Iterable[AcknowledgedPartition], batches: _Batches) -> None:
         self._undurable.clear()
         lost: list[str] = []
+        gone: list[str] = []
         failure: LogstoreError | None = None
         for outcome in outcomes:
             refused = [each for each in outcome.refused if each.kind not in _NOT_TOLD]
-            lost += [f"{outcome.partition} offset {_shown(each)}" for each in refused]
+            told = gone if outcome.error is ErrorCode.UNKNOWN_TOPIC_ID else lost
+            told += [f"{outcome.partition} offset {_shown(each)}" for each in refused]
             is_stored = outcome.error in (ErrorCode.NONE, ErrorCode.INVALID_RECORD_STATE)
             if not is_stored and (outcome.was_stored or not outcome.refused):
                 if outcome.was_stored:
@@ -132,32 +182,45 @@ class Acknowledgements:
         if failure is not None:
             raise failure
         if lost:
-            more = f" and {len(lost) - _MOST_SHOWN} more" if len(lost) > _MOST_SHOWN else ""
             raise JobLostError(
-                f"queue {self._group!r}: {', '.join(lost[:_MOST_SHOWN])}{more}: the lock had run out before "
-                "this was said, and another worker may have it; renew() in time keeps a job"
+                f"queue {self._group!r}: {_some(lost)}: the lock had run out before this was said, and "
+                "another worker may have it; renew() in time keeps a job"
             )
+        if gone:
+            raise JobLostError(
+                f"queue {self._group!r}: {_some(gone)}: the topic was deleted before this was said; one of "
+                "the same name has other jobs"
+            )
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
+    return f"{', '.join(names[:_MOST_SHOWN])}{more}"
 
 
 def _shown(batch: AcknowledgeBatch) -> str:
     return str(batch.first) if batch.first == batch.last else f"{batch.first} to {batch.last}"
 
 
-def _by_partition(jobs: list[Job]) -> dict[TopicPartition, list[int]]:
+def _by_partition(jobs: list[Job]) -> dict[TopicIdPartition, list[int]]:
     """The offsets of jobs; most often they are of one partition."""
     if len(jobs) == 1:
-        return {jobs[0].partition: [jobs[0].offset]}
-    found: dict[TopicPartition, list[int]] = {}
-    topic: str | None = None
+        return {_place_of(jobs[0]): [jobs[0].offset]}
+    found: dict[TopicIdPartition, list[int]] = {}
+    topic_id: uuid.UUID | None = None
     number: int | None = None
     offsets: list[int] = []
     for job in jobs:
         record = job.record
-        if record.partition != number or record.topic != topic:
-            topic, number = record.topic, record.partition
-            offsets = found.setdefault(job.partition, [])
+        if record.partition != number or job.topic_id is not topic_id:
+            topic_id, number = job.topic_id, record.partition
+            offsets = found.setdefault(_place_of(job), [])
         offsets.append(record.offset)
     return found
+
+
+def _place_of(job: Job) -> TopicIdPartition:
+    return TopicIdPartition(job.partition, job.topic_id)
 
 
 def _runs(offsets: list[int], kind: Acknowledgement) -> Iterable[AcknowledgeBatch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -61,12 +62,16 @@ class Job:
     statement: that accepts it at the end; after an exception it releases it, and the exception goes on.
     """
 
-    __slots__ = ("_worker", "deadline_ms", "delivery_count", "is_over", "record")
+    __slots__ = ("_worker", "deadline_ms", "delivery_count", "is_over", "record", "topic_id")
 
-    def __init__(self, worker: Worker, record: Record, delivery_count: int, deadline_ms: int) -> None:
+    def __init__(
+        self, worker: Worker, record: Record, topic_id: uuid.UUID, delivery_count: int, deadline_ms: int
+    ) -> None:
         self._worker = worker
         self.record = record
         """The whole record."""
+        self.topic_id = topic_id
+        """The id of its topic: one that is made later under the same name has another."""
         self.delivery_count = delivery_count
         """How often it was delivered, with this time: 1 at first."""
         self.deadline_ms = deadline_ms
@@ -119,7 +124,7 @@ class Job:
         the queue; a worker that is killed before has it to do again. Cost: 0.5 µs.
 
         Raises:
-            JobLostError: the lock has run out, and another worker may have it.
+            JobLostError: the lock has run out, and another worker may have it; or its topic was deleted.
             UsageError: it was accepted, released or rejected before.
         """
         self._worker.accept(self)

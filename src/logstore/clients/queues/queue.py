@@ -24,18 +24,19 @@ from logstore.broker.share.requests import (
     ShareFetchResult,
     ShareGroupConfig,
     ShareGroupHeartbeat,
+    TopicIdPartition,
 )
 from logstore.clients.asking import ask
 from logstore.clients.offsets import check_group, check_topics
 from logstore.clients.polling import LONG_MS, Polling, wake_none
-from logstore.clients.queues.acknowledging import Acknowledgements
+from logstore.clients.queues.acknowledging import Acknowledgements, Fetched
 from logstore.clients.queues.job import Delay, Job, lost, time_of
 from logstore.clients.queues.taking import jobs_of
 from logstore.clients.settings import QueueConfig
 from logstore.clients.usable import Usable
 from logstore.clock import Clock, SystemClock
 from logstore.errors import JobLostError, LogstoreError, RetriableError, UsageError
-from logstore.model import BoundToProcess, Record, TopicPartition
+from logstore.model import BoundToProcess, Record
 from logstore.partition.arguments import check_timeout
 from logstore.serializing import BYTES, DecoderChoice, check_one_way, decode_field
 from logstore.warning import warn
@@ -44,6 +45,7 @@ _EXAMPLE: Final = 'store.queue("jobs", "more-jobs", group="workers")'
 _PACE_MS: Final = 50
 """A loop takes as many jobs at a time as it does in so long."""
 _MOST_DOUBLINGS: Final = 20
+_NOT_A_MEMBER: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 _NOT_BEGUN: Final = (CoroutineType, GeneratorType, AsyncGeneratorType)
 """What functions give that have done nothing yet."""
 
@@ -92,7 +94,6 @@ class Queue(BoundToProcess):
             raise UsageError('a queue needs a topic: store.queue("jobs", group="workers")')
         self._broker = broker
         self._clock = clock or SystemClock()
-        self._may_wait = isinstance(self._clock, SystemClock)
         self._usable = Usable("queue")
         self._key = BYTES if key_deserializer is None else check_one_way(key_deserializer, "key_deserializer")
         self._value = (
@@ -101,7 +102,7 @@ class Queue(BoundToProcess):
         self.member_id = str(uuid.uuid4())
         """Its name in the group."""
         self._epoch = JOINING
-        self._assignment: tuple[TopicPartition, ...] = ()
+        self._assignment: tuple[TopicIdPartition, ...] = ()
         self._heard_ms = -(2**62)
         self._resume_ms = -(2**62)
         """Until when a quota forbids to take more."""
@@ -118,6 +119,8 @@ class Queue(BoundToProcess):
         self._acks = Acknowledgements(broker, self.group, self.member_id, self.config, self._clock)
         self.pace = 1
         """How many jobs a loop takes at a time."""
+        self._is_at_last = False
+        """Whether a loop has given its last job, and takes others next."""
         self._wake: Wake | None = None
         self._is_woken_up = False
         self._is_working = False
@@ -141,7 +144,7 @@ class Queue(BoundToProcess):
             _shared(self.config),
         )
         result = ask(self._broker.share_group_heartbeat(beat), "answer the worker's heartbeat", self.config)
-        if result.error is ErrorCode.UNKNOWN_MEMBER_ID and self._epoch != JOINING:
+        if result.error in _NOT_A_MEMBER and self._epoch != JOINING:
             self._epoch = JOINING
             self._join()
             return
@@ -204,10 +207,16 @@ class Queue(BoundToProcess):
             if self._is_woken_up:
                 self._is_woken_up = False
                 raise RetriableError("wakeup() was called; poll again to go on")
+            self._take_in_fetched()
             if found := self._give(most):
                 return found
-            self._acks.send()
-            if self._clock.monotonic_ms() - self._heard_ms >= self.config.metadata_max_age_ms:
+            now_ms = self._clock.monotonic_ms()
+            is_due = now_ms - self._heard_ms >= self.config.metadata_max_age_ms
+            if is_due or self._under_way is not None or now_ms < self._resume_ms:
+                self._acks.send()
+            elif self._acks.send(self._request(most, 0)):
+                continue
+            if is_due:
                 self._join()
             if self._failure is not None:
                 failure, self._failure = self._failure, None
@@ -235,37 +244,51 @@ class Queue(BoundToProcess):
         if self._under_way is None:
             self._asked_for = most
             wait_ms = min(wait_ms, self.config.metadata_max_age_ms)  # topics may be made again meanwhile
-            partitions = self._assignment
-            if partitions:
-                self._turn = (self._turn + 1) % len(partitions)
-                partitions = partitions[self._turn :] + partitions[: self._turn]
-            self._under_way = self._broker.share_fetch(
-                ShareFetchRequest(
-                    self.group,
-                    self.member_id,
-                    partitions,
-                    most,
-                    wait_ms,
-                    self.config.max_partition_fetch_bytes,
-                )
-            )
+            self._under_way = self._broker.share_fetch(self._request(most, wait_ms))
         result = self._under_way.poll()
         if result is None:
             return False
-        if self._under_way.throttle_time_ms:
-            self._resume_ms = self._clock.monotonic_ms() + self._under_way.throttle_time_ms
+        throttle_time_ms = self._under_way.throttle_time_ms
         self._under_way = None
         self._asked_for = 0
+        self._receive(Fetched(result, asked_ms, throttle_time_ms))
+        return bool(result.partitions) or wait_ms > 0 or self._epoch == JOINING
+
+    def _request(self, most: int, wait_ms: int) -> ShareFetchRequest:
+        partitions = self._assignment
+        if partitions:
+            self._turn = (self._turn + 1) % len(partitions)
+            partitions = partitions[self._turn :] + partitions[: self._turn]
+        return ShareFetchRequest(
+            self.group,
+            self.member_id,
+            partitions,
+            most,
+            wait_ms,
+            self.config.max_partition_fetch_bytes,
+        )
+
+    def _take_in_fetched(self) -> None:
+        """Take in the jobs that came with the answer to what was said of others."""
+        while self._acks.fetched:
+            self._receive(self._acks.fetched.popleft())
+
+    def _receive(self, fetched: Fetched) -> None:
+        result, asked_ms, throttle_time_ms = fetched
+        if throttle_time_ms:
+            self._resume_ms = self._clock.monotonic_ms() + throttle_time_ms
         if result.error is ErrorCode.UNKNOWN_MEMBER_ID:
             self._epoch, self._heard_ms = JOINING, -(2**62)
-            return True
+            return
         if result.error is not ErrorCode.NONE:
             raise error_of(result.error, f"queue {self.group!r}: {result.message or result.error.name}")
         self._take_in(result, asked_ms + result.lock_duration_ms)
-        return bool(result.partitions) or wait_ms > 0
 
     def _take_in(self, result: ShareFetchResult, deadline_ms: int) -> None:
         for fetched in result.partitions:
+            if fetched.error is ErrorCode.UNKNOWN_TOPIC_ID:
+                self._heard_ms = -(2**62)  # the next heartbeat tells of the topic that has the name now
+                continue
             try:
                 if fetched.error is not ErrorCode.NONE:
                     message = fetched.message or fetched.error.name
@@ -306,24 +329,28 @@ class Queue(BoundToProcess):
     def drain(self) -> Iterator[Job]:
         """Every job that is available, until none is: those of other workers, and those that were put off,
         are not waited for. While a quota forbids to take more, it waits."""
-        while found := self._poll_available():
+        while found := self._usable.alone(self.begin_poll_available().wait):
             yield from self.one_by_one(found)
 
-    def _poll_available(self) -> list[Job]:
-        """
-        Raises:
-            RetriableError: a quota is exceeded, and the clock is set by hand.
-            LogstoreError: as :meth:`poll`.
-        """
-        while not (found := self.poll(self.throttle_seconds, max_jobs=self.pace)) and self.was_throttled:
-            if not self._may_wait:
-                raise RetriableError("a quota is exceeded; let the clock go on, and drain again")
-        return found
+    def begin_poll_available(self) -> Polling[list[Job]]:
+        """Begin to take as many jobs as a loop takes at a time, for an event loop. Waits for the answer of a
+        broker, which takes a while if it is elsewhere; without a job if none is available. Errors are those
+        of :meth:`poll`."""
+        self._check_usable()
+        most = self.pace
 
-    @property
-    def throttle_seconds(self) -> float:
-        """For how long a quota still forbids to take more; 0 if none does."""
-        return self.seconds_until(self._resume_ms)
+        def step(_: int) -> list[Job] | None:
+            found = self._poll_now(0, most)
+            is_answered = self._under_way is None and not self.was_throttled
+            return [] if found is None and is_answered else found
+
+        return Polling(step, self._nothing_comes, self._clock, None, self._on_wake, self._due_ms)
+
+    def _nothing_comes(self) -> list[Job]:
+        """With a clock set by hand: nothing happens while a call waits."""
+        if self.was_throttled:
+            raise RetriableError("a quota is exceeded; let the clock go on, and drain again")
+        return []
 
     def give_back(self, jobs: list[Job]) -> None:
         """Jobs that the caller of a poll has not used come with the next."""
@@ -339,8 +366,10 @@ class Queue(BoundToProcess):
             for job in jobs:
                 given += 1
                 if job.deadline_ms > now_ms():
+                    self._is_at_last = given == len(jobs)
                     yield job
         finally:
+            self._is_at_last = False
             self.give_back(jobs[given:])
         took_ms = now_ms() - began_ms
         pace = _PACE_MS * len(jobs) // max(took_ms, 1)
@@ -394,7 +423,8 @@ class Queue(BoundToProcess):
     def _until_stopped(self, until_empty: bool) -> Iterator[Job]:
         while not self._is_stopping:
             try:
-                found = self._poll_available() if until_empty else self.poll(max_jobs=self.pace)
+                polling = self.begin_poll_available() if until_empty else self.begin_poll(max_jobs=self.pace)
+                found = self._usable.alone(polling.wait)
             except _StoppedError:
                 return
             if until_empty and not found:
@@ -425,7 +455,7 @@ class Queue(BoundToProcess):
         if job.deadline_ms <= now_ms:
             raise lost(job, self.config.record_lock_duration_ms)
         job.is_over = True
-        self._acks.accept(job, now_ms, may_gather=not self._usable.is_polled)
+        self._acks.accept(job, now_ms, may_gather=not self._usable.is_polled, is_last=self._is_at_last)
 
     def _check_open_job(self, job: Job) -> int:
         """What time it is.
@@ -452,7 +482,7 @@ class Queue(BoundToProcess):
             raise UsageError(f"reason is {shown(reason)}; it must be text; str() makes text of an exception")
         job.is_over = True
         batch = AcknowledgeBatch(job.offset, job.offset, kind, available_at_ms, reason)
-        self._acks.add(job.partition, [batch])
+        self._acks.add(TopicIdPartition(job.partition, job.topic_id), [batch])
         self._acks.send()
 
     def release_after(self, job: Job, error: BaseException) -> None:
@@ -469,7 +499,8 @@ class Queue(BoundToProcess):
     def renew(self, job: Job) -> None:
         """What :meth:`.Job.renew` does."""
         now_ms = self._check_open_job(job)
-        self._acks.add(job.partition, [AcknowledgeBatch(job.offset, job.offset, Acknowledgement.RENEW)])
+        batch = AcknowledgeBatch(job.offset, job.offset, Acknowledgement.RENEW)
+        self._acks.add(TopicIdPartition(job.partition, job.topic_id), [batch])
         self._acks.send()
         job.deadline_ms = now_ms + self.config.record_lock_duration_ms
 
@@ -514,6 +545,7 @@ class Queue(BoundToProcess):
             return
         try:
             if not self._usable.is_store_closed:
+                self._take_in_fetched()
                 self._acks.give_back(self._taken)
                 self._acks.send()
         finally:

@@ -16,8 +16,11 @@ from logstore.broker.share.requests import (
     ShareGroupHeartbeat,
     SharePartitionState,
 )
+from logstore.broker.share_groups import describe_stored
+from logstore.broker.share_storage import ShareStorage
 from logstore.clients.offsets import check_group
 from logstore.errors import RetriableError, UnknownGroupError, UsageError
+from logstore.logdir.watched import WatchedDirectory
 from logstore.warning import warn
 
 _SECONDS: Final = 30.0
@@ -28,9 +31,10 @@ class QueueStatus(NamedTuple):
 
     group: str
     state: str
-    """Kafka's name of it: ``Stable`` with workers, ``Empty`` without."""
+    """Kafka's name of it: ``Stable`` with workers, ``Empty`` without. ``Unknown`` in a read-only store:
+    workers are known to the process that they are in."""
     workers: int
-    """How many there are."""
+    """How many there are; 0 if that is not known."""
     partitions: tuple[SharePartitionState, ...]
     """How far it is in each partition."""
 
@@ -71,6 +75,15 @@ def statuses(broker: Broker) -> list[QueueStatus]:
     if described is None:
         raise RetriableError("the broker did not tell of the queues")
     return [_status(each) for each in described if each.error is not ErrorCode.GROUP_ID_NOT_FOUND]
+
+
+def statuses_as_stored(directory: WatchedDirectory, storage: ShareStorage) -> list[QueueStatus]:
+    """The same of a read-only store, from what is stored.
+
+    Raises:
+        LogstoreError: it could not be read.
+    """
+    return [_status(each) for each in describe_stored(directory, storage)]
 
 
 def _names(broker: Broker) -> tuple[str, ...]:

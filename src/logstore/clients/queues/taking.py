@@ -20,7 +20,7 @@ def jobs_of(
     Raises:
         CorruptionError: a batch is damaged; names the partition and the batch's offsets.
     """
-    records = _records(fetched)
+    records, topic_id = _records(fetched), fetched.partition.topic_id
     jobs: list[Job] = []
     gaps: list[AcknowledgeBatch] = []
     at, count = 0, len(records)
@@ -29,14 +29,14 @@ def jobs_of(
             at += 1
         end = at + last - first + 1
         if end <= count and records[at].offset == first and records[end - 1].offset == last:
-            jobs += [Job(worker, record, delivery_count, deadline_ms) for record in records[at:end]]
+            jobs += [Job(worker, record, topic_id, delivery_count, deadline_ms) for record in records[at:end]]
             at = end
             continue
         expected = first
         while at < count and (offset := records[at].offset) <= last:
             if offset > expected:
                 gaps.append(AcknowledgeBatch(expected, offset - 1, Acknowledgement.GAP))
-            jobs.append(Job(worker, records[at], delivery_count, deadline_ms))
+            jobs.append(Job(worker, records[at], topic_id, delivery_count, deadline_ms))
             expected = offset + 1
             at += 1
         if expected <= last:
@@ -49,7 +49,9 @@ def _records(fetched: ShareFetchedPartition) -> list[Record]:
         return []
     # Of aborted transactions the markers count, too, which may be in front of what was acquired.
     start = 0 if fetched.aborted else fetched.acquired[0].first
-    batches = FetchedPartition(fetched.partition, ErrorCode.NONE, fetched.data, aborted=fetched.aborted)
+    batches = FetchedPartition(
+        fetched.partition.partition, ErrorCode.NONE, fetched.data, aborted=fetched.aborted
+    )
     received = ReceivedRecords(batches, start)
     records: list[Record] = []
     while not received.is_over:

@@ -12,7 +12,7 @@ from logstore.broker.transactions.requests import DescribedTransaction, ListTran
 from logstore.broker.transactions.states import Event, next_state
 from logstore.errors import InvalidTransactionStateError, LogstoreError, RetriableError, UnknownTopicError
 from logstore.logdir.directory import LogDirectory
-from logstore.model import Isolation, TopicPartition
+from logstore.model import Isolation, Role, TopicPartition
 from logstore.partition.log import Log
 
 HANGING: Final = "Hanging"
@@ -60,6 +60,8 @@ def statuses(directory: LogDirectory, broker: Broker) -> list[TransactionStatus]
     ]
     cared_for = {(each.producer_id, partition) for each in known for partition in each.partitions}
     for log in sorted(directory.logs(), key=lambda log: log.partition):
+        if log.role is Role.FOLLOWER:
+            continue  # what is open in a copy ends with its leader's markers
         for producer_id, (epoch, first_offset) in log.open_transactions().items():
             if (producer_id, log.partition) not in cared_for:
                 since_ms = _time_of(log, first_offset)
@@ -93,13 +95,16 @@ def _described(broker: Broker) -> list[DescribedTransaction]:
     listed = wait_for(broker.list_transactions(ListTransactions()), _SECONDS)
     if listed is None:
         raise RetriableError(f"the coordinator did not list its transactions within {_SECONDS:g} s")
-    names = tuple(sorted(each.transactional_id for each in listed))
+    if listed.error is not ErrorCode.NONE:
+        raise error_of(listed.error, listed.message or listed.error.name)
+    names = tuple(sorted(each.transactional_id for each in listed.transactions))
     described = wait_for(broker.describe_transactions(names), _SECONDS)
     if described is None:
         raise RetriableError(f"the coordinator did not describe its transactions within {_SECONDS:g} s")
     for each in described:
         if each.error not in (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
-            raise error_of(each.error, f"transactional id {each.transactional_id!r}: {each.error.name}")
+            why = each.message or each.error.name
+            raise error_of(each.error, f"transactional id {each.transactional_id!r}: {why}")
     return [each for each in described if each.error is ErrorCode.NONE]
 
 

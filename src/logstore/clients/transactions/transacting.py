@@ -11,10 +11,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from enum import Enum
+from functools import lru_cache
 from typing import Final, TypeVar
 
 from logstore.broker.broker import Broker
-from logstore.broker.codes import ErrorCode
+from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.failures import RETRIABLE, error_of
 from logstore.broker.pending import Pending, wait_for
 from logstore.broker.requests import InitProducerIdRequest, OffsetCommitRequest
@@ -50,6 +51,27 @@ class Outcome(Enum):
 class Transacting:
     """Of one producer."""
 
+    __slots__ = (
+        "_added",
+        "_adding",
+        "_broker",
+        "_clock",
+        "_commit_asks",
+        "_config",
+        "_error",
+        "_has_offsets",
+        "_is_fenced",
+        "_retry_at_ms",
+        "_run_background",
+        "_wake",
+        "is_aborting",
+        "is_in_doubt",
+        "me",
+        "name",
+        "outcome",
+        "owner",
+    )
+
     def __init__(
         self,
         broker: Broker,
@@ -66,13 +88,13 @@ class Transacting:
         self._clock = clock
         self._wake = wake
         self._run_background = run_background
-        self.identity: tuple[int, int] = (-1, -1)
-        """The producer's id and epoch."""
+        self.me = TransactionalProducer(name, -1, -1)
+        """The transactional id, with the producer's id and epoch."""
         self.owner: int | None = None
         """The thread that has begun the open transaction."""
         self._error: LogstoreError | None = None
         self._is_fenced = False
-        self._added: set[TopicPartition] = set()
+        self._added: frozenset[TopicPartition] = frozenset()
         self._has_offsets = False
         self._adding: Pending[AddPartitionsResult] | None = None
         self._retry_at_ms = -1
@@ -86,8 +108,9 @@ class Transacting:
         """Of the last transaction."""
 
     @property
-    def me(self) -> TransactionalProducer:
-        return TransactionalProducer(self.name, *self.identity)
+    def identity(self) -> tuple[int, int]:
+        """The producer's id and epoch."""
+        return self.me[1:]
 
     def start(self) -> None:
         """Take the transactional id: an older producer that has it is shut out, and its open transaction
@@ -102,7 +125,7 @@ class Transacting:
             lambda: self._broker.init_producer_id(request), lambda result: result.error, "let it start"
         )
         self._check(result.error, result.message or "starting")
-        self.identity = result.producer_id, result.producer_epoch
+        self.me = TransactionalProducer(self.name, result.producer_id, result.producer_epoch)
 
     # One transaction
 
@@ -156,7 +179,7 @@ class Transacting:
             doubt = _DOUBTS[not self.is_aborting]
             raise InvalidTransactionStateError(f"the transaction of {self.name!r} is ending: {doubt}")
 
-    def note_failure(self, error: LogstoreError, code: ErrorCode = ErrorCode.NONE) -> None:
+    def note_failure(self, error: LogstoreError, code: ErrorCode = NONE) -> None:
         """A record was not delivered: the transaction can only be aborted."""
         self._error = self._error or error
         self._is_fenced = self._is_fenced or code in _FENCED
@@ -192,8 +215,8 @@ class Transacting:
             return False
         self._adding = None
         (code,) = set(result.errors.values())
-        if code is ErrorCode.NONE:
-            self._added.update(result.errors)
+        if code is NONE:
+            self._added = _shared(self._added.union(result.errors))
         elif code in RETRIABLE:
             self._retry_at_ms = now_ms + self._config.retry_backoff_ms
         else:
@@ -211,14 +234,14 @@ class Transacting:
         code = self._ask_again(
             lambda: self._broker.add_offsets_to_transaction(adds), lambda code: code, "take the group in"
         )
-        self._has_offsets = self._has_offsets or code is ErrorCode.NONE
-        if code is ErrorCode.NONE:
+        self._has_offsets = self._has_offsets or code is NONE
+        if code is NONE:
             commits = request._replace(transaction=self.me)
             result = self._ask_again(
                 lambda: self._broker.offset_commit(commits), lambda result: result.error, "commit the offsets"
             )
             code = result.error
-        if code is not ErrorCode.NONE:
+        if code is not NONE:
             self.note_failure(self._error_of(code, f"committing offsets of group {request.group!r}"), code)
             self._check_no_error()
 
@@ -244,17 +267,25 @@ class Transacting:
             if result.error is ErrorCode.INVALID_TXN_STATE and self._commit_asks and not committed:
                 committed, self.is_aborting = True, False
                 result = self._ask_for_end(committed)  # for the epoch of the next one
-            doubt = _DOUBTS[committed]
-            if result.error in _FENCED or result.error is ErrorCode.INVALID_TXN_STATE:
-                if self._commit_asks > committed:  # an earlier one may have come through
-                    self.outcome = Outcome.UNKNOWN
-                doubt = ""
-                self.forget()
-            self._check(result.error, "committing" if committed else "aborting", doubt)
-            self.identity = result.producer_id, result.producer_epoch
+            if result.error is not NONE:
+                self._refuse_end(result.error, committed)
+            self.me = TransactionalProducer(self.name, result.producer_id, result.producer_epoch)
         self.forget()
         self.outcome = Outcome.COMMITTED if committed else Outcome.ABORTED
         return committed
+
+    def _refuse_end(self, code: ErrorCode, committed: bool) -> None:
+        """
+        Raises:
+            LogstoreError: always.
+        """
+        doubt = _DOUBTS[committed]
+        if code in _FENCED or code is ErrorCode.INVALID_TXN_STATE:
+            if self._commit_asks > committed:  # an earlier one may have come through
+                self.outcome = Outcome.UNKNOWN
+            doubt = ""
+            self.forget()
+        self._check(code, "committing" if committed else "aborting", doubt)
 
     def _ask_for_end(self, committed: bool) -> EndTransactionResult:
         request = EndTransaction(self.me, committed, takes_epoch=True)
@@ -275,7 +306,7 @@ class Transacting:
         self.owner = None
         self.is_in_doubt = self.is_aborting = False
         self._commit_asks = 0
-        self._added.clear()
+        self._added = frozenset()
         self._has_offsets = False
         self._adding, self._retry_at_ms = None, -1
         if not self._is_fenced:
@@ -295,8 +326,10 @@ class Transacting:
                     f"transactional id {self.name!r}: the coordinator did not {what} within max_block_ms "
                     f"({self._config.max_block_ms})" + (then and f": {then}")
                 )
-            is_late = self._clock.monotonic_ms() >= deadline_ms
-            if code_of(result) not in _AGAIN or is_late or self._run_background is not None:
+            code = code_of(result)
+            if code is NONE or code not in _AGAIN or self._run_background is not None:
+                return result
+            if self._clock.monotonic_ms() >= deadline_ms:
                 return result
             threading.Event().wait(self._config.retry_backoff_ms / 1000)
 
@@ -310,7 +343,7 @@ class Transacting:
         return result
 
     def _check(self, code: ErrorCode, what: str, then: str = "") -> None:
-        if code is not ErrorCode.NONE:
+        if code is not NONE:
             error = self._error_of(code, what, then)
             if code in _FENCED:
                 self.note_failure(error, code)
@@ -332,6 +365,20 @@ class Transacting:
                 "Make a new producer"
             )
         return error_of(code, f"transactional id {self.name!r}: {what}: {why}" + (then and f"; {then}"))
+
+
+def _shared(partitions: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
+    """The same set, in one object for all producers: thousands may send to few topics. A large set stays
+    as it is: it would be kept when the others are gone."""
+    return _kept(partitions) if len(partitions) <= _FEW else partitions
+
+
+_FEW: Final = 16
+
+
+@lru_cache(maxsize=64)
+def _kept(partitions: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
+    return partitions
 
 
 _DOUBTS: Final = {

@@ -30,6 +30,8 @@ class Transaction:
     Leaving the block commits; an exception aborts, and is raised on.
     """
 
+    __slots__ = ("_flush", "_is_over", "_outcome", "_transacting", "_was_used")
+
     def __init__(self, transacting: Transacting, flush: Callable[[], None]) -> None:
         """``flush`` returns when every record that was sent is delivered or has failed."""
         self._transacting = transacting

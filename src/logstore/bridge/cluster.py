@@ -1,0 +1,147 @@
+"""What a bridge asks of a cluster, and waits for."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from logstore.bridge.trouble import check_answer
+from logstore.broker.codes import ErrorCode
+from logstore.broker.looking_up import INTERNAL_TOPICS
+from logstore.broker.requests import (
+    EARLIEST,
+    LATEST,
+    CreateTopicsRequest,
+    DescribeConfigsRequest,
+    EpochPartition,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    MetadataRequest,
+    NewTopic,
+    OffsetFetchRequest,
+    OffsetsForLeaderEpochRequest,
+)
+from logstore.clients.asking import ask
+from logstore.connected import RemoteStore
+from logstore.errors import RetriableError
+from logstore.model import OffsetAndMetadata, TopicPartition
+
+MAX_FETCH_BYTES = 50 * 1024 * 1024
+"""Of one answer, as Kafka's consumers and followers ask for."""
+MAX_PARTITION_BYTES = 4 * 1024 * 1024
+"""Of one partition in it. Kafka: 1 MiB; larger answers are fewer."""
+
+
+class ClusterTopic(NamedTuple):
+    """A topic of a cluster."""
+
+    name: str
+    topic_id: uuid.UUID | None
+    leader_epochs: tuple[int, ...]
+    """Of each partition; -1 if it is not known."""
+
+
+class ClusterTopics(NamedTuple):
+    """Topics of a cluster, by name; those that it does not have are left out."""
+
+    cluster_id: str
+    topics: dict[str, ClusterTopic]
+
+
+class EpochEnd(NamedTuple):
+    """The largest leader epoch that is not above another, and where it ended; -1 if there is none."""
+
+    epoch: int
+    end_offset: int
+
+
+class ClusterQuestions:
+    """Questions to a cluster. Each raises ``RetriableError`` if there is no answer, and what
+    :func:`~logstore.bridge.trouble.check_answer` makes of a refusal."""
+
+    def __init__(self, store: RemoteStore) -> None:
+        self._store = store
+        self._broker = store.broker
+        self.config = store.config
+
+    def topics(self, names: Sequence[str] | None) -> ClusterTopics:
+        """What is known of topics; None: of all but internal ones."""
+        request = MetadataRequest(None if names is None else tuple(names))
+        found = ask(self._broker.metadata(request), "tell of its topics", self.config)
+        if not found.cluster_id:  # no broker has answered; this tells why
+            self._store.check()
+            raise RetriableError("no broker of the cluster has answered")
+        topics = {}
+        for each in found.topics:
+            is_left_out = names is None and (each.is_internal or each.name in INTERNAL_TOPICS)
+            if each.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not is_left_out:
+                check_answer(each.error, f"topic {each.name!r}", each.message)
+                epochs = tuple(part.leader_epoch for part in sorted(each.partitions))
+                topics[each.name] = ClusterTopic(each.name, each.topic_id, epochs)
+        return ClusterTopics(found.cluster_id, topics)
+
+    def settings(self, topic: str) -> dict[str, str]:
+        """The settings of a topic, in Kafka's spelling; those of the cluster where the topic has no own."""
+        request = DescribeConfigsRequest((topic,))
+        (found,) = ask(self._broker.describe_configs(request), "tell of settings", self.config).topics
+        check_answer(found.error, f"the settings of topic {topic!r}", found.message)
+        return {each.name: each.value for each in found.settings}
+
+    def create_topic(self, name: str, partition_count: int, settings: Mapping[str, str]) -> None:
+        """Make a topic; one that another has made meanwhile is as good."""
+        request = CreateTopicsRequest((NewTopic(name, partition_count, settings),))
+        (made,) = ask(self._broker.create_topics(request), f"create topic {name!r}", self.config).topics
+        if made.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            check_answer(made.error, f"creating topic {name!r}", made.message)
+
+    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
+        """The log start offset and the high watermark."""
+        found = []
+        for which in (EARLIEST, LATEST):
+            request = ListOffsetsRequest((ListOffsetsPartition(partition, which),))
+            (listed,) = ask(self._broker.list_offsets(request), "tell of offsets", self.config).partitions
+            check_answer(listed.error, f"the offsets of {partition}", listed.message)
+            found.append(listed.offset)
+        return found[0], found[1]
+
+    def epoch_end(self, partition: TopicPartition, epoch: int) -> EpochEnd:
+        """Where a leader epoch ended (KIP-101, KIP-279)."""
+        request = OffsetsForLeaderEpochRequest((EpochPartition(partition, epoch),))
+        pending = self._broker.offsets_for_leader_epoch(request)
+        (found,) = ask(pending, "tell of leader epochs", self.config).partitions
+        check_answer(found.error, f"the leader epochs of {partition}", found.message)
+        return EpochEnd(found.epoch, found.end_offset)
+
+    def fetch(self, partitions: Sequence[FetchPartition], max_wait_ms: int) -> tuple[FetchedPartition, ...]:
+        """Batches of partitions, as they are in their logs. Each partition has its own error."""
+        request = FetchRequest(tuple(partitions), max_wait_ms, max_bytes=MAX_FETCH_BYTES)
+        pending = self._broker.fetch(request)
+        try:
+            return ask(pending, "answer a fetch", self.config).partitions
+        except BaseException:
+            pending.cancel()
+            raise
+
+    def batch_at(self, partition: TopicPartition, offset: int) -> bytes:
+        """The batches from the one on that holds an offset; none if there is none, or no longer."""
+        (found,) = self.fetch([FetchPartition(partition, offset, 1)], 0)
+        if found.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            return b""
+        check_answer(found.error, f"fetching {partition} from offset {offset}", found.message)
+        return bytes(found.data)
+
+    def committed(
+        self, group: str, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """What a group has committed, when no transaction is about to change it."""
+        request = OffsetFetchRequest(group, tuple(partitions), require_stable=True)
+        found = ask(self._broker.offset_fetch(request), "tell of committed offsets", self.config)
+        if found.error is not ErrorCode.GROUP_ID_NOT_FOUND:
+            check_answer(found.error, f"the offsets of group {group!r}", found.message)
+        if found.unstable:
+            raise RetriableError(f"group {group!r} has offsets that are about to be committed")
+        return found.offsets

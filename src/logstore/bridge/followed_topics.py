@@ -1,0 +1,94 @@
+"""The topics of a store that are copies of a cluster's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Final
+
+from logstore.bridge.cluster import ClusterQuestions, ClusterTopic, ClusterTopics
+from logstore.config import TopicConfig
+from logstore.errors import UsageError
+from logstore.logdir.followed import Followed, read_followed, write_followed
+from logstore.partition.log import Log
+from logstore.store import Store
+
+_writing: Final = threading.Lock()
+"""Held while ``followed.json`` is read and replaced: several bridges of a store may do so."""
+
+
+class FollowedTopics:
+    """Makes the topics, and keeps which cluster each is of."""
+
+    def __init__(self, store: Store, cluster: ClusterQuestions) -> None:
+        self._store = store
+        self._cluster = cluster
+
+    def logs(self, name: str) -> Iterator[Log]:
+        """The logs of a topic."""
+        return iter(self._store[name])
+
+    def prepare(self, found: ClusterTopics) -> None:
+        """Make the topics that are not here, with as many partitions, the settings and, if it is free, the id
+        of the cluster's; and the partitions that are new.
+
+        What a topic is a copy of is stored first: a crash in between leaves a note of a topic that does not
+        exist, which means nothing.
+
+        Raises:
+            UsageError: a topic here is of another cluster, of an earlier topic of that name, or no copy.
+        """
+        with _writing:
+            self._note(found)
+        for topic in found.topics.values():
+            self._make(topic)
+
+    def _note(self, found: ClusterTopics) -> None:
+        directory = self._store.directory
+        files, path = directory.context.files, directory.path
+        followed = read_followed(files, path)
+        for topic in found.topics.values():
+            source = Followed(found.cluster_id, topic.topic_id)
+            if topic.name in self._store:
+                self._check_same(topic.name, followed.get(topic.name), source)
+            if followed.get(topic.name) != source:
+                followed[topic.name] = source
+                write_followed(files, path, followed)
+
+    def _check_same(self, name: str, noted: Followed | None, source: Followed) -> None:
+        if noted is None:
+            if any(log.log_end_offset for log in self._store[name]):
+                raise UsageError(
+                    f"topic {name!r} of {self._store.path} has records of its own, and is not a copy of the "
+                    "cluster's. Pull into another store, or delete it here first"
+                )
+        elif noted.cluster_id != source.cluster_id:
+            raise UsageError(
+                f"topic {name!r} of {self._store.path} is a copy of cluster {noted.cluster_id}; this is "
+                f"cluster {source.cluster_id}. Connect to that one, or pull into another store"
+            )
+        elif None not in (noted.topic_id, source.topic_id) and noted.topic_id != source.topic_id:
+            raise UsageError(
+                f"topic {name!r} was deleted at the cluster, and made again: its id is {source.topic_id}, "
+                f"and the copy is of {noted.topic_id}. Delete the topic here to copy the new one"
+            )
+
+    def _make(self, topic: ClusterTopic) -> None:
+        count = len(topic.leader_epochs)
+        if topic.name not in self._store:
+            config = self._settings_of(topic.name)
+            self._store.directory.create_topic(topic.name, count, config, topic_id=topic.topic_id)
+        here = self._store[topic.name]
+        if len(here) < count:
+            here.add_partitions(count)
+        elif len(here) > count:
+            raise UsageError(
+                f"topic {topic.name!r} has {len(here)} partitions here and {count} at the cluster: it is not "
+                "a copy of the cluster's"
+            )
+
+    def _settings_of(self, name: str) -> TopicConfig:
+        """The cluster's, as far as they are known here."""
+        known = TopicConfig.setting_names()
+        settings = self._cluster.settings(name)
+        return TopicConfig.from_properties({key: settings[key] for key in settings.keys() & known})

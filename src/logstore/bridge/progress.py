@@ -1,0 +1,80 @@
+"""How far a bridge has come."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from logstore.model import TopicPartition
+
+
+class PartitionProgress(NamedTuple):
+    """One partition of a bridge."""
+
+    partition: TopicPartition
+    position: int
+    """The next offset to copy; everything below was copied."""
+    end_offset: int
+    """Where the side that is copied from ended when it was last seen: its high watermark or, of a store that
+    is pushed, its last stable offset."""
+
+    @property
+    def lag(self) -> int:
+        """How many offsets are left."""
+        return max(self.end_offset - self.position, 0)
+
+
+class PullProgress(NamedTuple):
+    """What a :class:`.PullBridge` has done since it was made."""
+
+    partitions: tuple[PartitionProgress, ...]
+    batch_count: int
+    """Batches that were copied."""
+    byte_count: int
+    """Their size."""
+    truncated_count: int
+    """Offsets that were cut off here, since the cluster has lost or replaced their records."""
+    skipped_count: int
+    """Offsets that the cluster had deleted before they were copied."""
+    trouble: str | None
+    """Why nothing is copied at the moment; None if nothing is wrong."""
+
+    @property
+    def lag(self) -> int:
+        """How many offsets are left in all partitions."""
+        return sum(each.lag for each in self.partitions)
+
+    def __str__(self) -> str:
+        return (
+            f"{_counted(self.batch_count, 'batch', 'batches')}, {_counted(self.byte_count, 'byte')} copied; "
+            f"{_counted(self.lag, 'offset')} left"
+        )
+
+
+class PushProgress(NamedTuple):
+    """What a :class:`.PushBridge` has done since it was made."""
+
+    partitions: tuple[PartitionProgress, ...]
+    record_count: int
+    """Records that were committed at the cluster."""
+    byte_count: int
+    """The size of their keys and values."""
+    transaction_count: int
+    skipped_count: int
+    """Offsets that were deleted here before they were pushed."""
+    trouble: str | None
+    """Why nothing is pushed at the moment; None if nothing is wrong."""
+
+    @property
+    def lag(self) -> int:
+        """How many offsets are left in all partitions."""
+        return sum(each.lag for each in self.partitions)
+
+    def __str__(self) -> str:
+        return (
+            f"{_counted(self.record_count, 'record')}, {_counted(self.byte_count, 'byte')} pushed in "
+            f"{_counted(self.transaction_count, 'transaction')}; {_counted(self.lag, 'offset')} left"
+        )
+
+
+def _counted(count: int, one: str, several: str = "") -> str:
+    return f"{count} {one if count == 1 else several or one + 's'}"

@@ -1,0 +1,236 @@
+"""Topics of a cluster, followed: each partition is copied with the same offsets and the same bytes.
+
+One thread, the caller's, fetches from all leaders at once and appends. All that it has to know after an end,
+of whatever kind, is in the logs themselves: the next offset is the end of each.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+from logstore.arguments import check_flag, plain_text
+from logstore.bridge.cluster import ClusterQuestions, ClusterTopic
+from logstore.bridge.followed_topics import FollowedTopics
+from logstore.bridge.partition_copy import CopyCounts, PartitionCopy
+from logstore.bridge.progress import PartitionProgress, PullProgress
+from logstore.bridge.trouble import Trouble
+from logstore.broker.looking_up import INTERNAL_TOPICS
+from logstore.broker.requests import FetchedPartition
+from logstore.connected import RemoteStore
+from logstore.errors import RetriableError, UnknownTopicError, UsageError
+from logstore.format.names import check_topic_name
+from logstore.model import TopicPartition
+from logstore.store import Store
+from logstore.warning import warn
+
+REFRESH_MS: Final = 5_000
+"""How often to look for new partitions, and for topics that are gone. Kafka's clients: 5 minutes."""
+_WAIT_MS: Final = 500
+"""How long a fetch waits for records, as in Kafka. A stop takes as long."""
+_MOST_MISSES: Final = 3
+
+
+def pull(source: RemoteStore, store: Store, *topics: str) -> PullBridge:
+    """Make a :class:`PullBridge`, which copies topics of a cluster into a store. Nothing happens before
+    :meth:`PullBridge.run`.
+
+    ::
+
+        with logstore.open("copy") as store, logstore.connect("kafka-1:9092") as cluster:
+            bridge.pull(cluster, store, "orders").run()
+
+    Args:
+        source: the cluster.
+        store: the store, open for writing.
+        topics: their names.
+
+    Raises:
+        UsageError: no topic is named, or an internal one is.
+        InvalidTopicError: Kafka would refuse a name.
+        ReadOnlyError, ClosedError: the store cannot be written, or one of both is closed.
+    """
+    return PullBridge(source, store, check_names(topics))
+
+
+def check_names(topics: Iterable[str]) -> tuple[str, ...]:
+    """The names, each once.
+
+    Raises:
+        UsageError: there is none, or one is internal: each cluster and store has its own.
+        InvalidTopicError: Kafka would refuse one.
+    """
+    names = tuple(dict.fromkeys(plain_text(name) for name in topics))
+    for name in names:
+        check_topic_name(name)
+        if name in INTERNAL_TOPICS:
+            raise UsageError(f"topic {name!r} is internal: the cluster and the store have one each")
+    if not names:
+        raise UsageError("no topic is named; name those that are to be copied")
+    return names
+
+
+class PullBridge:
+    """Follows topics of a cluster. Made by :func:`pull`; :meth:`run` does the work.
+
+    While a topic is followed, its logs have the role of followers: the high watermark is the cluster's, and
+    nothing else may append to them.
+    """
+
+    def __init__(self, source: RemoteStore, store: Store, topics: Sequence[str] | None) -> None:
+        """``topics``: None follows all that there are, and those that come, except for internal ones. One
+        that is deleted at the cluster is then followed no more."""
+        self._cluster = ClusterQuestions(source)
+        self._topics = FollowedTopics(store, self._cluster)
+        self._names = None if topics is None else tuple(topics)
+        self._counts = CopyCounts()
+        self._copies: dict[TopicPartition, PartitionCopy] = {}
+        self._order: list[PartitionCopy] = []
+        """In which to fetch: those first that got nothing last time."""
+        self._refresh_at = 0.0
+        self._misses = 0
+        self._leaders: dict[str, ClusterTopic] = {}
+        self._trouble = Trouble("pulling " + ("all topics" if topics is None else ", ".join(topics)))
+        self._stopping = threading.Event()
+        store.directory.check_open()
+
+    def run(self, *, until_end: bool = False) -> PullProgress:
+        """Copy what is there and what comes, until :meth:`stop`. With ``until_end`` only what is there.
+
+        If the cluster does not answer, a warning says so, and it is asked again, less and less often, at
+        least twice a minute; with ``until_end`` for ``request_timeout_ms`` of the connection.
+
+        Cost: one fetch of up to 50 MiB at a time, and that of :meth:`.Log.append_replicated`. Memory: the
+        answer to a fetch.
+
+        Returns:
+            What was done in this run, and in earlier ones of this object.
+
+        Raises:
+            UnknownTopicError: the cluster does not have a topic, or has it no longer.
+            UsageError: the topic here is of another cluster, or is not a copy; the topic of the cluster was
+                deleted and made again; or the cluster does not allow it.
+            OutOfOrderError: the log here is not a beginning of the cluster's: the two have diverged.
+            RetriableError: with ``until_end``: the cluster does not answer.
+            CorruptionError: a batch is damaged at the cluster.
+            StorageError: the disk failed.
+        """
+        check_flag(until_end, "until_end")
+        self._stopping.clear()
+        self._refresh_at = 0.0
+        for copy in self._order:
+            copy.goal = None
+        limit_ms = self._cluster.config.request_timeout_ms if until_end else None
+        while not self._stopping.is_set():
+            try:
+                if self._step(until_end):
+                    self._trouble.end()
+                    break
+                self._count_misses()
+            except (RetriableError, UnknownTopicError) as error:
+                if self._names is not None and isinstance(error, UnknownTopicError):
+                    raise
+                self._refresh_at = 0.0  # a topic may have been deleted in between
+                self._trouble.note(error, limit_ms)
+                self._trouble.wait(self._stopping)
+        return self.progress
+
+    def stop(self) -> None:
+        """End the run: within a second, or within ``request_timeout_ms`` while the cluster does not answer.
+        From any thread, and from a signal handler."""
+        self._stopping.set()
+
+    @property
+    def progress(self) -> PullProgress:
+        """What was done up to now. From any thread."""
+        counts = self._counts
+        partitions = (
+            PartitionProgress(each.partition, each.position, each.end_offset)
+            for _, each in sorted(self._copies.copy().items())
+        )
+        return PullProgress(
+            tuple(partitions),
+            counts.batches,
+            counts.bytes,
+            counts.truncated,
+            counts.skipped,
+            self._trouble.reason,
+        )
+
+    # One step
+
+    def _count_misses(self) -> None:
+        """After a step. A leader that has moved, or has deleted what is next, is looked at again at once; if
+        that does not help, after a while."""
+        if all(each.is_compared for each in self._order):
+            self._misses = 0
+            self._trouble.end()
+            return
+        self._refresh_at = 0.0
+        self._misses += 1
+        if self._misses > _MOST_MISSES:
+            raise RetriableError("the cluster does not agree with itself who leads a partition, and how far")
+
+    def _step(self, until_end: bool) -> bool:
+        """Fetch once. Returns whether all was copied, if that is the end."""
+        if time.monotonic() >= self._refresh_at:
+            self._refresh()
+        for copy in self._order:
+            if not copy.is_compared:
+                copy.compare(self._epoch_of(copy.partition))
+        order = self._order
+        answers = self._cluster.fetch([each.wanted for each in order], 0 if until_end else _WAIT_MS)
+        for copy, answer in zip(order, answers, strict=True):
+            copy.take(answer)
+        self._order = _hungry_first(order, answers)
+        all_empty = not any(answer.data for answer in answers)
+        pairs = zip(order, answers, strict=True)
+        return until_end and all(copy.is_at_end(answer, all_empty=all_empty) for copy, answer in pairs)
+
+    def _let_go(self, names: Collection[str]) -> None:
+        """Topics were deleted at the cluster."""
+        for name in sorted(names):
+            warn("topic %r was deleted at the cluster; what was copied is still here", name)
+            for partition in [each for each in self._copies if each.topic == name]:
+                copy = self._copies.pop(partition)
+                self._order.remove(copy)
+
+    def _epoch_of(self, partition: TopicPartition) -> int:
+        return self._leaders[partition.topic].leader_epochs[partition.partition]
+
+    def _refresh(self) -> None:
+        """Look at the topics: which partitions there are, and in which epochs their leaders are.
+
+        Raises:
+            UnknownTopicError, UsageError: a topic is gone, or is another.
+        """
+        found = self._cluster.topics(self._names)
+        for name in self._names or ():
+            if name not in found.topics:
+                was_there = name in self._leaders
+                raise UnknownTopicError(
+                    f"the cluster {found.cluster_id} has no topic {name!r}"
+                    + ": it was deleted there. What was copied is still here" * was_there
+                )
+        self._let_go(self._leaders.keys() - found.topics.keys())
+        self._topics.prepare(found)
+        self._leaders = found.topics
+        for name in self._names or found.topics:
+            for log in self._topics.logs(name):
+                copy = self._copies.get(log.partition)
+                if copy is None or copy.log is not log:  # it is new, or was opened again
+                    copy = self._copies[log.partition] = PartitionCopy(self._cluster, log, self._counts)
+                    self._order = [each for each in self._order if each.partition != log.partition]
+                    self._order.append(copy)
+                elif copy.leader_epoch != self._epoch_of(log.partition):
+                    copy.is_compared = False
+        self._refresh_at = time.monotonic() + REFRESH_MS / 1000
+
+
+def _hungry_first(order: Sequence[PartitionCopy], answers: Sequence[FetchedPartition]) -> list[PartitionCopy]:
+    """A full answer has nothing of the partitions that were asked for last."""
+    pairs = list(zip(order, answers, strict=True))
+    hungry = [copy for copy, answer in pairs if not answer.data]
+    return hungry + [copy for copy, answer in pairs if answer.data]

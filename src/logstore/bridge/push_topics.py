@@ -1,0 +1,339 @@
+"""Topics of a store, brought into a cluster exactly once.
+
+Each transaction at the cluster has records and, as the offsets of a group there, where they ended here: both
+count together or not at all. After an end of whatever kind, on whichever side, the next run takes the
+transactional id, which ends what was under way, and goes on where the group's offsets are. What a transaction
+brings is durable here before it is committed there, so that a power cut here cannot give its offsets to other
+records.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any, Final
+
+from logstore.arguments import check_flag, plain_text, shown
+from logstore.bridge.cluster import ClusterQuestions
+from logstore.bridge.partition_push import PartitionPush, Taken
+from logstore.bridge.progress import PartitionProgress, PushProgress
+from logstore.bridge.pull_topics import REFRESH_MS, check_names
+from logstore.bridge.trouble import Trouble
+from logstore.clients.producer import Producer
+from logstore.clients.settings import ProducerConfig
+from logstore.config import TopicConfig, choose_settings
+from logstore.connected import RemoteStore
+from logstore.errors import (
+    InvalidTransactionStateError,
+    LogstoreError,
+    OutOfOrderError,
+    ProducerFencedError,
+    RetriableError,
+    UnknownPartitionError,
+    UnknownTopicError,
+    UsageError,
+)
+from logstore.model import TopicPartition
+from logstore.partition.log import Log
+from logstore.store import Store
+
+GROUP_PREFIX: Final = "logstore-bridge-"
+_LONGEST_NAME: Final = 200
+_WAIT_SECONDS: Final = 1.0
+"""How long to wait for records here before looking at the topics again."""
+_RENEW_SECONDS: Final = 3600.0
+"""After so long without records there is another producer: a cluster forgets transactional ids that are not
+used, after 7 days by default."""
+_TRANSACTION_BYTES: Final = 16 * 1024 * 1024
+"""Of keys and values in a transaction: half of a producer's ``buffer_memory``."""
+_SETTINGS_TO_CREATE: Final = ("cleanup.policy", "max.message.bytes")
+"""How long a cluster keeps records is for it to say."""
+
+
+def push(
+    store: Store,
+    target: RemoteStore,
+    *topics: str,
+    name: str,
+    delete_pushed: bool = False,
+    create_topics: bool = True,
+    **settings: Any,
+) -> PushBridge:
+    """Make a :class:`PushBridge`, which brings topics of a store into a cluster, each committed record once.
+    Nothing happens before :meth:`PushBridge.run`.
+
+    ::
+
+        with logstore.open("edge") as store, logstore.connect("kafka-1:9092") as cluster:
+            bridge.push(store, cluster, "readings", name="edge-7").run()
+
+    Args:
+        store: the store, open for writing.
+        target: the cluster.
+        topics: their names, the same on both sides.
+        name: who pushes. It stays the same when the program starts again, and each store has its own: the
+            positions are those of the group ``logstore-bridge-<name>`` at the cluster, which is the
+            transactional id, too. Of several that push under one name, only the last may.
+        delete_pushed: delete records here when they are committed there; by default nothing is deleted.
+        create_topics: make topics that the cluster does not have, with as many partitions as here.
+        settings: those of the producer, such as ``compression``; see
+            :class:`~logstore.clients.settings.ProducerConfig`.
+
+    Raises:
+        UsageError: no topic is named, an internal one is, or ``name`` is no name; ``delete_pushed`` of a
+            topic that is only compacted.
+        UnknownTopicError: there is no such topic here.
+        InvalidConfigError: an unknown setting, or a bad value.
+        ReadOnlyError, ClosedError: the store cannot be written, or one of both is closed.
+    """
+    names = check_names(topics)
+    name = plain_text(name)
+    if type(name) is not str or not 0 < len(name.encode("utf-8", "replace")) <= _LONGEST_NAME:
+        raise UsageError(f"name is {shown(name)}; it must be text of 1 to {_LONGEST_NAME} bytes")
+    group = GROUP_PREFIX + name
+    config = choose_settings(ProducerConfig, None, {**settings, "transactional_id": group})
+    return PushBridge(
+        store,
+        target,
+        names,
+        group,
+        config,
+        delete_pushed=check_flag(delete_pushed, "delete_pushed"),
+        create_topics=check_flag(create_topics, "create_topics"),
+    )
+
+
+class PushBridge:
+    """Brings topics of a store into a cluster. Made by :func:`push`; :meth:`run` does the work."""
+
+    def __init__(
+        self,
+        store: Store,
+        target: RemoteStore,
+        topics: Sequence[str],
+        group: str,
+        config: ProducerConfig,
+        *,
+        delete_pushed: bool,
+        create_topics: bool,
+    ) -> None:
+        self.group = group
+        """The group at the cluster whose offsets say how far all is, and the transactional id."""
+        self._store = store
+        self._target = target
+        self._cluster = ClusterQuestions(target)
+        self._names = tuple(topics)
+        self._config = config
+        self._deletes = delete_pushed
+        self._creates = create_topics
+        self._parts: dict[TopicPartition, PartitionPush] = {}
+        self._records = self._bytes = self._transactions = self._skipped = 0
+        self._trouble = Trouble(f"pushing {', '.join(topics)}")
+        self._stopping = threading.Event()
+        self._changed = threading.Event()
+        self._refresh_at = 0.0
+        self._seen_counts: dict[str, int] = {}
+        self._goals: dict[TopicPartition, int] = {}
+        """Where partitions ended when the run began, or when they were found."""
+        store.directory.check_open()
+        for each in topics:
+            if delete_pushed and not store[each].config.deletes:
+                raise UsageError(
+                    f"topic {each!r} is compacted only, and delete_pushed would delete records: "
+                    "cleanup_policy must contain delete"
+                )
+
+    def run(self, *, until_end: bool = False) -> PushProgress:
+        """Push what is there and what comes, until :meth:`stop`. With ``until_end`` only what is there.
+
+        If the cluster does not answer, a warning says so, and it is asked again, less and less often, at
+        least twice a minute; with ``until_end`` for ``request_timeout_ms`` of the connection. Records of open
+        transactions wait for their end; those of aborted ones are left out.
+
+        Cost: a transaction at the cluster and a flush here for what has come, up to 16 MiB; and that of
+        :meth:`.Producer.send`. Memory: ``buffer_memory`` of the producer.
+
+        Returns:
+            What was done in this run, and in earlier ones of this object.
+
+        Raises:
+            ProducerFencedError: another pushes under the same name, and has taken over.
+            UnknownTopicError: the cluster does not have a topic, or has it no longer.
+            UnknownPartitionError: a topic has fewer partitions at the cluster than here.
+            OutOfOrderError: the log here ends below what was pushed, or is of another topic: the two have
+                diverged.
+            UsageError: the cluster does not allow it, or refuses a record.
+            RetriableError: with ``until_end``: the cluster does not answer.
+            CorruptionError, StorageError: a log or the disk failed.
+        """
+        check_flag(until_end, "until_end")
+        self._stopping.clear()
+        self._goals.clear()
+        limit_ms = self._cluster.config.request_timeout_ms if until_end else None
+        while not self._stopping.is_set():
+            try:
+                if self._run_with_producer(until_end):
+                    break
+            except RetriableError as error:
+                self._trouble.note(error, limit_ms)
+                self._trouble.wait(self._stopping)
+        return self.progress
+
+    def stop(self) -> None:
+        """End the run after the current transaction. From any thread, and from a signal handler."""
+        self._stopping.set()
+        self._changed.set()
+
+    @property
+    def progress(self) -> PushProgress:
+        """What was done up to now. From any thread."""
+        partitions = (
+            PartitionProgress(each.partition, each.position, each.end_offset)
+            for _, each in sorted(self._parts.copy().items())
+        )
+        return PushProgress(
+            tuple(partitions),
+            self._records,
+            self._bytes,
+            self._transactions,
+            self._skipped,
+            self._trouble.reason,
+        )
+
+    # With one producer
+
+    def _run_with_producer(self, until_end: bool) -> bool:
+        """Push until the end, and return True; or until it is time for another producer. An error of any kind
+        ends the producer, too, and the next one begins where the cluster says that this one has come.
+
+        Raises:
+            RetriableError: it may succeed with another producer.
+        """
+        self._parts, self._refresh_at = {}, 0.0
+        self._cluster.topics(self._names)  # tells why, if the cluster cannot be reached
+        producer = self._target.producer(self._config)
+        with ExitStack() as stack:
+            stack.callback(_close, producer)
+            used_at = time.monotonic()
+            while not self._stopping.is_set() and time.monotonic() < used_at + _RENEW_SECONDS:
+                self._changed.clear()
+                if time.monotonic() >= self._refresh_at:
+                    self._refresh(stack)
+                has_pushed = self._push_once(producer)
+                self._trouble.end()
+                if until_end and (not has_pushed or self._is_at_goals()):
+                    return True
+                if has_pushed:
+                    used_at = time.monotonic()
+                else:
+                    self._changed.wait(_WAIT_SECONDS)
+        return False
+
+    def _is_at_goals(self) -> bool:
+        return all(self._parts[each].position >= goal for each, goal in self._goals.items())
+
+    def _push_once(self, producer: Producer) -> bool:
+        """Push a transaction's worth. Returns whether there was anything."""
+        taken = self._take()
+        if not taken:
+            return False
+        self._store.directory.flush([each.log for each in taken])
+        transaction = producer.transaction()
+        began = time.monotonic()
+        try:
+            with transaction:
+                for each in taken:
+                    each.send(producer)
+                transaction.commit_offsets(self.group, {each.partition: each.committed for each in taken})
+        except (ProducerFencedError, InvalidTransactionStateError, OutOfOrderError) as error:
+            lasted_ms = (time.monotonic() - began) * 1000
+            if isinstance(error, ProducerFencedError) and lasted_ms < self._config.transaction_timeout_ms:
+                error.add_note(f"another bridge pushes under the name of group {self.group!r}")
+                raise
+            raise RetriableError(f"the transaction was aborted: {error}") from error
+        self._transactions += 1
+        for each in taken:
+            self._note_pushed(each)
+        return True
+
+    def _take(self) -> list[Taken]:
+        """What comes next of each partition, the one with most left first."""
+        parts = sorted(self._parts.values(), key=lambda each: -each.look())
+        left, taken = _TRANSACTION_BYTES, []
+        for part in parts:
+            if left > 0 and (found := part.take(left)) is not None:
+                taken.append(found)
+                left -= found.byte_count
+                self._skipped += found.skipped_count
+        return taken
+
+    def _note_pushed(self, taken: Taken) -> None:
+        self._records += len(taken.records)
+        self._bytes += taken.byte_count
+        part = self._parts[taken.partition]
+        part.position = taken.end_offset
+        if self._deletes:
+            part.log.delete_before(min(taken.end_offset, part.log.high_watermark))
+
+    # The topics
+
+    def _refresh(self, stack: ExitStack) -> None:
+        """Look at the topics on both sides; begin with partitions that are new.
+
+        Raises:
+            UnknownTopicError, UnknownPartitionError, OutOfOrderError: see :meth:`run`.
+        """
+        logs = {log.partition: log for name in self._names for log in self._store[name]}
+        new = [log for partition, log in logs.items() if self._is_new(partition, log)]
+        committed = self._cluster.committed(self.group, [log.partition for log in new]) if new else {}
+        self._check_target({each.topic for each in committed})
+        for log in new:
+            topic_id, at = self._store[log.partition.topic].topic_id, committed.get(log.partition)
+            self._parts[log.partition] = PartitionPush(log, topic_id, at, self.group)
+            self._goals.setdefault(log.partition, log.last_stable_offset)
+            stack.callback(self._watch(log))
+        self._refresh_at = time.monotonic() + REFRESH_MS / 1000
+
+    def _is_new(self, partition: TopicPartition, log: Log) -> bool:
+        """Whether a partition is new, or was opened again."""
+        part = self._parts.get(partition)
+        return part is None or part.log is not log
+
+    def _watch(self, log: Log) -> Callable[[], object]:
+        return log.on_change(self._changed.set)
+
+    def _check_target(self, pushed: set[str]) -> None:
+        """
+        Args:
+            pushed: topics that were pushed before: one that is gone is not made again.
+        """
+        found = self._cluster.topics(self._names)
+        for name in self._names:
+            topic, count = self._store[name], len(self._store[name])
+            there = found.topics.get(name)
+            if there is None:
+                if not self._creates or name in pushed or name in self._seen_counts:
+                    was = "no longer has" if name in pushed or name in self._seen_counts else "does not have"
+                    raise UnknownTopicError(f"the cluster {found.cluster_id} {was} topic {name!r}")
+                self._cluster.create_topic(name, count, _settings_for(topic.config))
+            elif len(there.leader_epochs) < count:
+                raise UnknownPartitionError(
+                    f"topic {name!r} has {len(there.leader_epochs)} partitions at the cluster and {count} "
+                    "here, and records stay in the partition that they have: add partitions at the cluster"
+                )
+            self._seen_counts[name] = count
+
+
+def _settings_for(config: TopicConfig) -> dict[str, str]:
+    settings = config.to_properties()
+    return {key: settings[key] for key in _SETTINGS_TO_CREATE if key in settings}
+
+
+def _close(producer: Producer) -> None:
+    """What it has not committed is aborted; the next producer with its transactional id would do so, too."""
+    try:
+        producer.close(0)
+    except LogstoreError:
+        return

@@ -1,0 +1,1 @@
+"""What looks after groups through a broker alone, wherever that is."""

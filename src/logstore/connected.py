@@ -1,0 +1,539 @@
+"""A store elsewhere: what :func:`connect` returns. The same producers, consumers and queues as of a store in
+this process, over Kafka's protocol: to an Apache Kafka cluster, or to a store that another process serves.
+"""
+
+from __future__ import annotations
+
+import ssl
+import weakref
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Final, Self
+
+from logstore.arguments import check_least, plain_text
+from logstore.broker.codes import ErrorCode
+from logstore.broker.failures import error_of
+from logstore.broker.pending import wait_for
+from logstore.broker.requests import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DescribeConfigsRequest,
+    MetadataRequest,
+    MorePartitions,
+    NewTopic,
+    TopicMetadata,
+    TopicsResult,
+)
+from logstore.clients.asking import ask
+from logstore.clients.assignors import Assignor
+from logstore.clients.consumer import Consumer, OnRebalance
+from logstore.clients.elsewhere.groups import RemoteGroups
+from logstore.clients.elsewhere.offsets import RemoteOffsets
+from logstore.clients.interceptors import ConsumerInterceptor, ProducerInterceptor
+from logstore.clients.offsets import PartitionName
+from logstore.clients.producer import Partitioner, Producer
+from logstore.clients.queues.queue import Queue
+from logstore.clients.queues.status import QueueStatus, delete, statuses
+from logstore.clients.settings import (
+    CONSUMER_ARGUMENTS,
+    DELIVERY_SECONDS,
+    PRODUCER_ARGUMENTS,
+    ConsumerConfig,
+    ProducerConfig,
+    QueueConfig,
+    client_of,
+)
+from logstore.clients.transform import Transform, TransformFunction, transform_by
+from logstore.clock import SystemClock
+from logstore.config import TopicConfig, check_topic_config, choose_settings
+from logstore.errors import LogstoreError, RetriableError, TopicExistsError, UsageError
+from logstore.files import OsFiles, PathLike
+from logstore.format.names import SHARED_NAME, check_topic_name
+from logstore.lock import ForkFlag
+from logstore.model import BoundToProcess, Isolation
+from logstore.serializing import DecoderChoice, EncoderChoice
+from logstore.warning import warn
+from logstore.wire.remote.broker import CLIENT_ID, RemoteBroker
+from logstore.wire.remote.settings import RemoteConfig, Sasl
+
+__all__ = ["RemoteConfig", "RemoteStore", "Sasl", "connect"]
+
+
+_BROKERS: Final = -1
+"""In place of a number: as the broker has it."""
+
+
+def connect(
+    *addresses: PathLike,
+    client_id: str = CLIENT_ID,
+    tls: ssl.SSLContext | None = None,
+    sasl: Sasl | None = None,
+    config: RemoteConfig | None = None,
+    **settings: Any,
+) -> RemoteStore:
+    """Connect to a store elsewhere: an Apache Kafka cluster, or a process that serves a store.
+
+    ::
+
+        with logstore.connect("127.0.0.1:9092") as store:
+            with store.producer() as producer:
+                producer.send("orders", b"paid", key=b"alice")
+
+    Args:
+        addresses: ``"host:port"``, or the path of a Unix socket, or the directory of a store that a process
+            of this machine shares (:meth:`.Store.share`). Of several, any may answer; the brokers tell
+            where the others are.
+        client_id: what the program is called: in the brokers' logs, in groups, and for quotas.
+        tls: how to check the brokers, and what to show them: ``ssl.create_default_context()``, for one.
+        sasl: who we are.
+        config: a whole :class:`RemoteConfig`; or give single settings by name:
+            ``connect("127.0.0.1:9092", request_timeout_ms=5_000)``.
+
+    Raises:
+        RetriableError: no broker answers within ``request_timeout_ms``; says why.
+        UsageError: an address is none, or the broker does not let us in.
+        InvalidConfigError: an unknown name or a bad value.
+    """
+    named = tuple(map(_socket_in, addresses))
+    chosen = choose_settings(RemoteConfig, config, settings, arguments=("client_id", "tls", "sasl"))
+    broker = RemoteBroker(named, client_id=client_id, tls=tls, sasl=sasl, config=chosen)
+    store = RemoteStore(broker, chosen)
+    try:
+        store.check()
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _socket_in(address: Any) -> Any:
+    """The address; of a store's directory, that of the process that shares it."""
+    if not isinstance(address, str):
+        address = getattr(address, "__fspath__", lambda: address)()
+    files = OsFiles()
+    if not isinstance(address, str) or not address or not files.is_directory(address):
+        return address
+    return f"{files.absolute(address)}/{SHARED_NAME}"
+
+
+class RemoteStore(BoundToProcess):
+    """A store elsewhere. Use it in a ``with`` statement, or call :meth:`close`. All methods may be called
+    from many threads."""
+
+    def __init__(self, broker: RemoteBroker, config: RemoteConfig) -> None:
+        self._broker = broker
+        self._config = config
+        self._clock = SystemClock()
+        self._fork_flag = ForkFlag.watch()
+        self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+        self._consumers: weakref.WeakSet[Consumer | Queue] = weakref.WeakSet()
+        """And workers of queues."""
+        self._is_closed = False
+
+    @property
+    def broker(self) -> RemoteBroker:
+        """The cluster as a broker, for the engine: it may change from version to version.
+
+        Raises:
+            ClosedError: the store is closed.
+        """
+        self._check_usable()
+        return self._broker
+
+    @property
+    def config(self) -> RemoteConfig:
+        """The settings."""
+        return self._config
+
+    # Topics
+
+    def topics(self) -> dict[str, int]:
+        """The names of all topics, but for internal ones, each with how many partitions it has.
+
+        Raises:
+            RetriableError: no broker answers.
+            ClosedError: the store is closed.
+        """
+        found = describe_topics(self, None)
+        return {each.name: len(each.partitions) for each in found if not each.is_internal}
+
+    def check(self) -> None:
+        """See whether a broker answers.
+
+        Raises:
+            RetriableError: none does within ``request_timeout_ms``; says why.
+            UsageError: it does not let us in.
+            ClosedError: the store is closed.
+        """
+        self._check_usable()
+        timeout_ms = self._config.request_timeout_ms
+        result = wait_for(self._broker.reach(), timeout_ms / 1000)
+        if result is None:  # it was still connecting
+            raise RetriableError(f"{self._broker.trouble} (request_timeout_ms is {timeout_ms})")
+        code, why = result
+        if code is not ErrorCode.NONE:
+            raise error_of(code, why or code.name)
+
+    def leaders(self, topic: str) -> list[int]:
+        """The ids of the nodes that lead the partitions of a topic, by their numbers; -1 if none does now.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            RetriableError: no broker answers.
+        """
+        check_topic_name(topic)
+        (found,) = describe_topics(self, (plain_text(topic),))
+        if found.error is not ErrorCode.NONE:
+            raise error_of(found.error, found.message or f"topic {topic!r}: {found.error.name}")
+        return [each.leader_id for each in sorted(found.partitions)]
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replication_factor: int | None = None,
+        config: TopicConfig | None = None,
+    ) -> None:
+        """Make a topic. When the call returns, it can be used.
+
+        Args:
+            name: the topic's name.
+            partitions: how many.
+            replication_factor: on how many nodes each partition is. By default as the connection's setting
+                says, or the broker's.
+            config: its settings. What differs from the defaults is sent; of the others the broker has its
+                own.
+
+        Raises:
+            TopicExistsError: the topic exists already.
+            InvalidTopicError: the name is refused.
+            InvalidConfigError: a setting is refused.
+            UsageError: the number of partitions is refused.
+        """
+        self._check_usable()
+        check_topic_name(name)
+        check_least("partitions", partitions, 1)
+        check_topic_config(config)
+        settings = {} if config is None else config.to_properties()
+        factor = _BROKERS if replication_factor is None else replication_factor
+        if factor != _BROKERS:
+            check_least("replication_factor", factor, 1)
+        topic = NewTopic(plain_text(name), partitions, settings, factor)
+        pending = self._broker.create_topics(CreateTopicsRequest((topic,)))
+        self._check(ask(pending, f"create topic {name!r}", self._config))
+
+    def require_topic(
+        self, name: str, *, partitions: int | None = None, config: TopicConfig | None = None
+    ) -> int:
+        """Create the topic, if it does not exist (with one partition unless ``partitions`` says otherwise).
+        Returns how many partitions it has.
+
+        Raises:
+            UsageError: it exists with another number of partitions, or with other values of the settings that
+                ``config`` changes.
+            InvalidTopicError: the name is refused.
+        """
+        check_topic_name(name)
+        (found,) = describe_topics(self, (plain_text(name),))
+        if found.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            try:
+                self.create_topic(name, partitions=partitions or 1, config=config)
+            except TopicExistsError:
+                (found,) = describe_topics(self, (plain_text(name),))  # another was faster
+            else:
+                return partitions or 1
+        if found.error is not ErrorCode.NONE:
+            raise error_of(found.error, found.message or f"topic {name!r}: {found.error.name}")
+        count = len(found.partitions)
+        if partitions is not None and count != partitions:
+            raise UsageError(
+                f"topic {name!r} has {count} partitions, not {partitions}; add_partitions() gives it more"
+            )
+        if config is not None:
+            self._check_settings(plain_text(name), check_topic_config(config))
+        return count
+
+    def _check_settings(self, name: str, config: Any) -> None:
+        request = DescribeConfigsRequest((name,))
+        (found,) = ask(self._broker.describe_configs(request), "tell of settings", self._config).topics
+        if found.error is not ErrorCode.NONE:
+            raise error_of(found.error, found.message or f"topic {name!r}: {found.error.name}")
+        have = {each.name: each.value for each in found.settings}
+        for key, value in config.to_properties().items():
+            if have.get(key) != value:
+                raise UsageError(
+                    f"topic {name!r} has other settings: {key} is {have.get(key)!r} and not {value!r}"
+                )
+
+    def add_partitions(self, name: str, partitions: int) -> None:
+        """Give a topic more partitions: so many in all. Keys may go to other partitions from then on.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            UsageError: it has as many already.
+        """
+        self._check_usable()
+        check_least("partitions", partitions, 1)
+        request = CreatePartitionsRequest((MorePartitions(plain_text(name), partitions),))
+        self._check(ask(self._broker.create_partitions(request), f"grow topic {name!r}", self._config))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its records.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+        """
+        self._check_usable()
+        check_topic_name(name)
+        request = DeleteTopicsRequest((plain_text(name),))
+        self._check(ask(self._broker.delete_topics(request), f"delete topic {name!r}", self._config))
+
+    def _check(self, result: TopicsResult) -> None:
+        for each in result.topics:
+            if each.error is not ErrorCode.NONE:
+                raise error_of(each.error, f"topic {each.name!r}: {each.message or each.error.name}")
+
+    # Producers and consumers
+
+    def producer(
+        self,
+        config: ProducerConfig | None = None,
+        *,
+        partitioner: Partitioner | None = None,
+        key_serializer: EncoderChoice | None = None,
+        value_serializer: EncoderChoice | None = None,
+        interceptors: Iterable[ProducerInterceptor] = (),
+        **settings: Any,
+    ) -> Producer:
+        """A producer, as of :meth:`.Store.producer`. When a record counts as delivered is the broker's word:
+        with ``acks="all"`` all in-sync replicas have it.
+
+        Raises:
+            InvalidConfigError: an unknown name or a bad value.
+            ClosedError: the store is closed.
+        """
+        self._check_usable()
+        chosen = choose_settings(ProducerConfig, config, settings, arguments=PRODUCER_ARGUMENTS)
+        producer = Producer(
+            self._broker.as_client(client_of(chosen)),
+            config=chosen,
+            partitioner=partitioner,
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            interceptors=interceptors,
+        )
+        self._producers.add(producer)
+        return producer
+
+    def consumer(
+        self,
+        *topics: str,
+        group: str | None = None,
+        partitions: Iterable[PartitionName] = (),
+        isolation: Isolation = Isolation.HIGH_WATERMARK,
+        assignors: Iterable[str | Assignor] = ("cooperative-sticky",),
+        on_assigned: OnRebalance | None = None,
+        on_revoked: OnRebalance | None = None,
+        on_lost: OnRebalance | None = None,
+        key_deserializer: DecoderChoice | None = None,
+        value_deserializer: DecoderChoice | None = None,
+        interceptors: Iterable[ConsumerInterceptor] = (),
+        config: ConsumerConfig | None = None,
+        **settings: Any,
+    ) -> Consumer:
+        """A consumer, as of :meth:`.Store.consumer`. Its group may have members of other clients, if they
+        have an assignor in common.
+
+        A consumer whose process is killed keeps its partitions for 45 seconds, or ``max_poll_interval_ms`` if
+        that is shorter. One that works on what it has polled is a member for ``max_poll_interval_ms``: signs
+        of life are given for it.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            UsageError: both topics and partitions are given.
+            InvalidConfigError: an unknown name or a bad value.
+            ClosedError: the store is closed.
+        """
+        self._check_usable()
+        chosen = choose_settings(ConsumerConfig, config, settings, arguments=CONSUMER_ARGUMENTS)
+        consumer = Consumer(
+            self._broker.as_client(client_of(chosen)),
+            topics,
+            partitions=partitions,
+            group=plain_text(group),
+            isolation=isolation,
+            config=chosen,
+            assignors=assignors,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_lost=on_lost,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+            interceptors=interceptors,
+        )
+        self._consumers.add(consumer)
+        return consumer
+
+    def transform(
+        self,
+        source: str,
+        target: str,
+        function: TransformFunction,
+        *,
+        group: str,
+        dead_letter_topic: str | None = None,
+        retries: int = 3,
+        retry_backoff_ms: int = 100,
+        workers: int = 1,
+        **settings: Any,
+    ) -> Transform:
+        """Make records of one topic into records of another, exactly once. Arguments are those of
+        :meth:`.Store.transform`.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            UsageError, InvalidConfigError: an argument is wrong.
+        """
+        names = (source, target, *([] if dead_letter_topic is None else [dead_letter_topic]))
+        for topic in describe_topics(self, tuple(map(plain_text, names))):
+            if topic.error is not ErrorCode.NONE:
+                raise error_of(topic.error, topic.message or f"topic {topic.name!r}: {topic.error.name}")
+        return transform_by(
+            self,
+            source,
+            target,
+            function,
+            group=group,
+            dead_letter_topic=dead_letter_topic,
+            retries=retries,
+            retry_backoff_ms=retry_backoff_ms,
+            workers=workers,
+            settings=settings,
+        )
+
+    # Queues
+
+    def queue(
+        self,
+        *topics: str,
+        group: str,
+        key_deserializer: DecoderChoice | None = None,
+        value_deserializer: DecoderChoice | None = None,
+        config: QueueConfig | None = None,
+        **settings: Any,
+    ) -> Queue:
+        """A worker of a queue, as of :meth:`.Store.queue`: a member of a share group (KIP-932), for brokers
+        from Kafka 4.2 on. It gives the group its settings, if the broker lets it.
+
+        What Kafka's protocol does not have: a job that is released with a delay is available at once, and
+        ``dead_letter_topic`` has no effect.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            UsageError: no topic is named, or the broker has no share groups.
+            InvalidConfigError: an unknown name or a bad value.
+            ClosedError: the store is closed.
+        """
+        self._check_usable()
+        chosen = choose_settings(QueueConfig, config, settings)
+        queue = Queue(
+            self._broker.as_client(client_of(chosen)),
+            topics,
+            group,
+            config=chosen,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+        )
+        self._consumers.add(queue)
+        return queue
+
+    def queues(self) -> list[QueueStatus]:
+        """The groups that share jobs, and how many workers each has. How far they are is not known here.
+
+        Raises:
+            LogstoreError: they cannot be listed.
+        """
+        self._check_usable()
+        return statuses(self._broker)
+
+    def delete_queue(self, group: str) -> None:
+        """Forget a group of workers, and what is done of its jobs. The records stay in their topics.
+
+        Raises:
+            UnknownGroupError: there is no such group.
+            UsageError: it has workers.
+        """
+        self._check_usable()
+        delete(self._broker, group)
+
+    # Groups
+
+    def offsets(self, group: str) -> RemoteOffsets:
+        """The committed offsets of a group: a mapping from partition to the next offset to read.
+
+        Raises:
+            UsageError: the group is not text of 1 to 32,767 bytes.
+            ClosedError: the store is closed.
+        """
+        self._check_usable()
+        return RemoteOffsets(self._broker, group, self._config)
+
+    def groups(self) -> RemoteGroups:
+        """The consumer groups: a mapping from name to :class:`~logstore.clients.groups.status.GroupStatus`.
+
+        Raises:
+            ClosedError: the store is closed.
+        """
+        self._check_usable()
+        return RemoteGroups(self._broker, self._config, self._clock)
+
+    # The end
+
+    def _check_usable(self) -> None:
+        self._fork_flag.check_usable("the connection to a store", is_closed=self._is_closed)
+
+    def close(self) -> None:
+        """Deliver what producers still have, for 10 seconds at most; leave groups; close all connections.
+        You may call it again."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for producer in list(self._producers):
+            try:
+                producer.close(DELIVERY_SECONDS)
+            except LogstoreError as error:  # each record's result tells, too
+                warn("a producer that was still open could not deliver everything: %s", error)
+        for consumer in list(self._consumers):
+            try:
+                consumer.close()
+            except LogstoreError as error:
+                warn("a consumer that was still open was not closed as it should be: %s", error)
+        self._broker.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "open"
+        return f"<RemoteStore: {state}>"
+
+
+def describe_topics(store: RemoteStore, names: tuple[str, ...] | None) -> tuple[TopicMetadata, ...]:
+    """What is known of topics, or of all; each has its own error.
+
+    Raises:
+        RetriableError: no broker answers.
+        ClosedError: the store is closed.
+    """
+    result = ask(store.broker.metadata(MetadataRequest(names)), "tell of its topics", store.config)
+    if not result.cluster_id and not result.topics:  # which does not say why
+        store.check()
+        raise RetriableError("no broker has told of its topics")
+    return result.topics

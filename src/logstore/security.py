@@ -1,0 +1,18 @@
+"""Who may connect to a listener, and what they may do there: certificates, users and ACLs."""
+
+from logstore.logdir.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
+from logstore.wire.security.acls import Acls
+from logstore.wire.security.tls import ServerTls
+from logstore.wire.security.users import Users
+
+__all__ = [
+    "Acl",
+    "AclFilter",
+    "Acls",
+    "Operation",
+    "PatternType",
+    "Permission",
+    "ResourceType",
+    "ServerTls",
+    "Users",
+]

@@ -1,0 +1,172 @@
+"""A store that several processes of one machine use: the first to come owns it, the others go through it.
+What :func:`open_or_connect` returns.
+
+One process has the directory open and shares it through a socket in it. When it ends, or is killed, another
+of them opens the directory. Producers, consumers and workers go on: to them it is a broker that was away for
+a moment.
+
+Lock: ``SharedStore._lock`` guards which store is owned. It is held while a store is opened or closed, and
+nothing else waits for it but the end.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Final
+
+from logstore.arguments import plain_text
+from logstore.config import StoreConfig
+from logstore.connected import RemoteConfig, RemoteStore
+from logstore.errors import LockedError, LogstoreError
+from logstore.files import OsFiles, PathLike, check_path
+from logstore.format.names import SHARED_NAME
+from logstore.store import Store, open_store
+from logstore.warning import inform, warn
+from logstore.wire.handlers.settings import ListenerConfig
+from logstore.wire.listener.listener import Listener
+from logstore.wire.remote.broker import CLIENT_ID, RemoteBroker
+
+_LOOK_SECONDS: Final = 0.02
+"""How often a process that does not own the directory tries to. An owner that ends is missed for so long."""
+_BACKOFF_SECONDS: Final = 1.0
+"""After an attempt that failed for another reason than that there is an owner."""
+
+
+def open_or_connect(
+    path: PathLike,
+    *,
+    client_id: str = CLIENT_ID,
+    config: StoreConfig | None = None,
+    listener: ListenerConfig | None = None,
+    **settings: Any,
+) -> SharedStore:
+    """Use a store together with other processes of this machine and user, that call the same.
+
+    ::
+
+        with logstore.open_or_connect("data") as store:
+            with store.producer() as producer:
+                producer.send("orders", b"paid")
+
+    The first process to come opens the directory; the others go through it. When it ends, another takes over
+    within some milliseconds, and after a kill when it has recovered the directory. Producers and consumers go
+    on meanwhile: what they ask waits.
+
+    Args:
+        path: the directory; made if it does not exist.
+        client_id: what the program is called, in groups and for quotas.
+        config: the store's settings, for when this process owns it: give all processes the same.
+        listener: likewise, of its socket.
+        settings: of the connection, see :class:`~logstore.connected.RemoteConfig`.
+
+    Raises:
+        UsageError: the path is not a store.
+        RetriableError: a process has the directory open and does not share it, or does not answer within
+            ``request_timeout_ms``.
+        StorageError, CorruptionError: this process is the first, and cannot open it.
+        InvalidConfigError: an unknown name or a bad value.
+    """
+    shared = SharedStore(check_path(path), plain_text(client_id), config, listener, RemoteConfig(**settings))
+    try:
+        shared.check()
+    except BaseException:
+        shared.close()
+        raise
+    return shared
+
+
+class SharedStore(RemoteStore):
+    """A store that several processes use. Use it in a ``with`` statement, or call :meth:`close`: then another
+    process takes over, if this one owned the directory. Made by :func:`open_or_connect`."""
+
+    def __init__(
+        self,
+        path: str,
+        client_id: str,
+        config: StoreConfig | None,
+        listener: ListenerConfig | None,
+        remote: RemoteConfig,
+    ) -> None:
+        self.path = OsFiles().absolute(path)
+        """The absolute path of the directory."""
+        self._store_config = config
+        self._listener_config = listener
+        self._lock = threading.Lock()
+        self._owned: tuple[Store, Listener] | None = None
+        self._ended = threading.Event()
+        self._try_to_own()
+        address = f"{self.path}/{SHARED_NAME}"
+        super().__init__(RemoteBroker(address, client_id=client_id, config=remote), remote)
+        self._keeper = threading.Thread(target=self._keep, name="logstore-keeper", daemon=True)
+        self._keeper.start()
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether this process has the directory open now."""
+        return self._owned is not None
+
+    @property
+    def store(self) -> Store | None:
+        """The open store, if this process owns it: for what needs its files, such as
+        :meth:`.Store.compact`. None otherwise."""
+        owned = self._owned
+        return None if owned is None else owned[0]
+
+    def _try_to_own(self) -> bool:
+        """Returns whether this process owns the directory now.
+
+        Raises:
+            LogstoreError: it cannot be opened, and not because another process has it open.
+        """
+        with self._lock:
+            if self._owned is not None or self._ended.is_set():
+                return self._owned is not None
+            try:
+                store = open_store(self.path, config=self._store_config)
+            except LockedError:
+                return False
+            try:
+                listener = store.share(config=self._listener_config)
+            except BaseException:
+                store.close()
+                raise
+            self._owned = store, listener
+        inform("this process owns %s now", self.path)
+        return True
+
+    def _keep(self) -> None:
+        """Until the end: own the directory as soon as nobody does."""
+        seconds = _LOOK_SECONDS
+        while not self._ended.wait(seconds):
+            try:
+                if self._try_to_own():
+                    return
+                seconds = _LOOK_SECONDS
+            except LogstoreError as error:
+                warn("%s cannot be taken over; it is tried again: %s", self.path, error)
+                seconds = _BACKOFF_SECONDS
+            except Exception as error:  # a thread that ended would never take over
+                warn("taking over %s failed: %s: %s", self.path, type(error).__name__, error)
+                seconds = _BACKOFF_SECONDS
+
+    def close(self) -> None:
+        """Deliver what producers still have, leave groups, and let another process take over. You may call it
+        again.
+
+        Raises:
+            StorageError: something could not be made durable.
+        """
+        super().close()
+        self._ended.set()
+        if threading.current_thread() is not self._keeper:
+            self._keeper.join()
+        with self._lock:
+            owned, self._owned = self._owned, None
+        if owned is not None:
+            store, listener = owned
+            listener.close()
+            store.close()
+
+    def __repr__(self) -> str:
+        role = "its owner" if self.is_owner else "through its owner"
+        return f"<SharedStore {self.path!r}: {role}>"

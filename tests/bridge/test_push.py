@@ -1,0 +1,311 @@
+"""Topics of a store are pushed into a cluster, which a listener in this process plays. 4 s."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+
+import logstore
+from logstore import bridge
+from logstore.broker.codes import ErrorCode
+from logstore.broker.pending import Promise
+from logstore.broker.requests import ProducedPartition, ProduceResult
+from logstore.config import TopicConfig
+from logstore.errors import (
+    InvalidRecordError,
+    OutOfOrderError,
+    ProducerFencedError,
+    UnknownPartitionError,
+    UnknownTopicError,
+    UsageError,
+)
+from logstore.model import Isolation
+from logstore.security import Acl, Operation, PatternType, Permission, ResourceType
+from logstore.wire.remote.broker import RemoteBroker
+from tests.bridge.histories import History
+from tests.bridge.test_pull import CALM, Ends, growing, wait_until
+from tests.rotation import seed_of_turn
+
+
+class PushEnds(Ends):
+    def push(self, *topics, name="edge", **settings):
+        return bridge.push(self.store, self.remote, *topics, name=name, **settings).run(until_end=True)
+
+
+@pytest.fixture
+def ends():
+    made = PushEnds()
+    yield made
+    made.close()
+
+
+def committed(topic):
+    """Records that count, without their offsets."""
+    return [
+        [record._replace(offset=0, topic=None, partition=None) for record in log.read(isolation=COMMITTED)]
+        for log in topic
+    ]
+
+
+COMMITTED = Isolation.COMMITTED
+
+
+def test_histories(ends):
+    """Each committed record is there once, in its partition, with all that it has; those of aborted
+    transactions are not. Now and then another bridge goes on."""
+    for number in range(6):
+        chance = random.Random(f"{seed_of_turn()} push {number}")
+        name = f"t{number}"
+        config = TopicConfig(segment_bytes=4096)
+        source = ends.store.create_topic(name, partitions=chance.randrange(1, 4), config=config)
+        history = History(source, chance, compacts=False)
+        history.shorten = history.plain  # what is deleted before it was pushed is missing there
+        push = bridge.push(ends.store, ends.remote, name, name="edge")
+        for _ in range(3):
+            history.go_on(chance.randrange(30))
+            push.run(until_end=True)
+            if chance.random() < 0.5:
+                push = bridge.push(ends.store, ends.remote, name, name="edge", compression="lz4")
+        history.end_all()
+        progress = push.run(until_end=True)
+        assert progress.lag == 0
+        assert committed(ends.cluster[name]) == committed(source)
+        offsets = ends.remote.offsets("logstore-bridge-edge")
+        ends_here = {log.partition: log.log_end_offset for log in source if log.log_end_offset}
+        assert {each: offsets[each].offset for each in ends_here} == ends_here
+
+
+def test_the_errors_in_between_change_nothing(ends):
+    """The listener hangs up again and again, before and after it has done what it was asked for."""
+    chance = random.Random(seed_of_turn())
+    source = ends.store.create_topic("t", partitions=2)
+    address = ends.listener.address
+    remote = logstore.connect(address, request_timeout_ms=2_000, retry_backoff_ms=5, reconnect_backoff_ms=5)
+    push = bridge.push(ends.store, remote, "t", name="edge", linger_ms=0)
+    thread = threading.Thread(target=push.run)
+    thread.start()
+    try:
+        for number in range(300):
+            source.append(b"%d" % number, key=b"k%d" % chance.randrange(9), flush=True)
+            if number % 50 == 20:
+                ends.listener.close()
+                ends.listener = ends.cluster.listen(address)
+        wait_until(lambda: push.progress.partitions and push.progress.lag == 0)
+    finally:
+        push.stop()
+        thread.join()
+        remote.close()
+    ends.push("t")
+    assert committed(ends.cluster["t"]) == committed(source)
+
+
+def test_the_first_batch_is_refused_while_others_are_under_way(ends, monkeypatch, caplog):
+    """As by a leader that is new: the broker then misses its sequence in the others, and all are sent again
+    in the same transaction."""
+    source = ends.store.create_topic("t")
+    source[0].extend([b"the cluster knows the producer"])
+    ends.push("t")
+    source[0].extend([b"%d" % number * 100 for number in range(200)])
+    plain, refused = RemoteBroker.produce, []
+
+    def produce(broker, request):
+        if refused:
+            return plain(broker, request)
+        late = Promise()
+        parts = [
+            ProducedPartition(each.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER) for each in request.partitions
+        ]
+        refused.append(threading.Timer(0.1, late.complete, [ProduceResult(tuple(parts))]))
+        refused[0].start()
+        return late
+
+    monkeypatch.setattr(RemoteBroker, "produce", produce)
+    progress = ends.push("t", batch_size=2_000)
+    refused[0].join()
+    assert progress.transaction_count == 1
+    assert "tries again" not in caplog.text
+    assert committed(ends.cluster["t"]) == committed(source)
+
+
+def test_it_runs_until_it_is_stopped(ends, monkeypatch):
+    monkeypatch.setattr("logstore.bridge.push_topics.REFRESH_MS", 50)
+    source = ends.store.create_topic("t")
+    push = bridge.push(ends.store, ends.remote, "t", name="edge")
+    thread = threading.Thread(target=push.run)
+    thread.start()
+    try:
+        source[0].append(b"1")
+        wait_until(lambda: push.progress.record_count == 1)
+        ends.cluster["t"].add_partitions(2)
+        source.add_partitions(2)
+        source[1].append(b"2")
+        wait_until(lambda: push.progress.record_count == 2)
+    finally:
+        push.stop()
+        thread.join()
+    assert committed(ends.cluster["t"]) == committed(source)
+
+
+def test_until_the_end_of_a_topic_that_grows(ends):
+    source = ends.store.create_topic("t")
+    source[0].extend([b"1", b"2"])
+    with growing(source[0]) as is_growing:
+        ends.push("t")
+        assert is_growing()
+    assert len(committed(ends.cluster["t"])[0]) >= 2
+
+
+def test_open_transactions_wait(ends):
+    source = ends.store.create_topic("t")
+    with ends.store.producer(transactional_id="p") as producer, producer.transaction():
+        producer.send("t", b"1")
+        producer.flush()
+        ends.push("t")
+        assert committed(ends.cluster["t"]) == [[]]
+    ends.push("t")
+    assert committed(ends.cluster["t"]) == committed(source) != [[]]
+
+
+def test_what_was_pushed_is_deleted_if_that_is_asked_for(ends):
+    source = ends.store.create_topic("t")
+    source[0].extend([b"1", b"2"])
+    ends.push("t")
+    assert source[0].log_start_offset == 0
+    source[0].extend([b"3"])
+    ends.push("t", delete_pushed=True)
+    assert source[0].log_start_offset == 3
+    assert len(committed(ends.cluster["t"])[0]) == 3
+    ends.store.create_topic("c", config=TopicConfig(cleanup_policy="compact"))
+    with pytest.raises(UsageError, match="'c' is compacted only"):
+        ends.push("c", delete_pushed=True)
+
+
+def test_what_was_deleted_before_it_was_pushed(ends, caplog):
+    source = ends.store.create_topic("t")
+    source[0].extend([b"1", b"2"])
+    ends.push("t")
+    source[0].extend([b"3", b"4"])
+    source[0].delete_before(3)
+    assert ends.push("t").skipped_count == 1
+    assert "t-0: the 1 offsets from 2 on were deleted here" in caplog.text
+    assert [record.value for record in ends.cluster["t"][0].read(isolation=COMMITTED)] == [b"1", b"2", b"4"]
+
+
+def test_a_topic_is_made_as_it_is_here(ends):
+    ends.store.create_topic("t", partitions=3, config=TopicConfig(cleanup_policy="compact", retention_ms=5))
+    with pytest.raises(UnknownTopicError, match="does not have topic 't'"):
+        ends.push("t", create_topics=False)
+    ends.push("t")
+    assert len(ends.cluster["t"]) == 3
+    assert ends.cluster["t"].config == TopicConfig(cleanup_policy="compact")
+
+
+# What is wrong ----------------------------------------------------------------------------------------------
+
+
+def test_fewer_partitions_there(ends):
+    ends.store.create_topic("t", partitions=3)
+    ends.cluster.create_topic("t", partitions=2)
+    with pytest.raises(UnknownPartitionError, match="2 partitions at the cluster and 3 here"):
+        ends.push("t")
+
+
+def test_a_topic_that_vanishes(ends):
+    ends.store.create_topic("t")[0].append(b"1")
+    push = bridge.push(ends.store, ends.remote, "t", name="edge")
+    push.run(until_end=True)
+    ends.cluster.delete_topic("t")
+    with pytest.raises(UnknownTopicError, match="no longer has topic 't'"):
+        push.run(until_end=True)
+
+
+def test_another_store_under_the_same_name(ends, tmp_path):
+    ends.store.create_topic("t")[0].append(b"1")
+    ends.push("t")
+    with logstore.open(tmp_path / "other") as other:
+        other.create_topic("t")[0].append(b"2")
+        with pytest.raises(OutOfOrderError, match="is of the topic with id"):
+            bridge.push(other, ends.remote, "t", name="edge").run(until_end=True)
+        bridge.push(other, ends.remote, "t", name="edge-2").run(until_end=True)
+    assert len(committed(ends.cluster["t"])[0]) == 2
+
+
+def test_a_log_that_has_lost_its_end(ends):
+    source = ends.store.create_topic("t")
+    source[0].extend([b"1"])
+    source[0].extend([b"2"])
+    ends.push("t")
+    source[0].truncate_to(1)
+    with pytest.raises(OutOfOrderError, match="pushed up to offset 2, and ends here at 1"):
+        ends.push("t")
+
+
+def test_what_is_pushed_is_durable_here_first(ends):
+    source = ends.store.create_topic("t")
+    source[0].append(b"1")
+    ends.push("t")
+    assert source[0].durable_offset == 1
+
+
+def test_two_with_one_name(ends):
+    source = ends.store.create_topic("t")
+    source[0].append(b"1")
+    first = bridge.push(ends.store, ends.remote, "t", name="edge")
+    raised = []
+
+    def run():
+        try:
+            first.run()
+        except ProducerFencedError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    wait_until(lambda: first.progress.record_count == 1)
+    ends.push("t")
+    source[0].append(b"2")
+    thread.join(20)
+    assert raised
+    ends.push("t")
+    assert committed(ends.cluster["t"]) == committed(source)
+
+
+def test_a_record_that_the_cluster_does_not_take(ends):
+    ends.store.create_topic("t")[0].extend([b"1"])
+    ends.cluster.create_topic("t", config=TopicConfig(cleanup_policy="compact"))
+    with pytest.raises(InvalidRecordError, match="t-0 offset 0 cannot be pushed"):
+        ends.push("t")
+
+
+def test_names(ends):
+    ends.store.create_topic("t")
+    with pytest.raises(UsageError, match="name is ''"):
+        ends.push("t", name="")
+    with pytest.raises(UnknownTopicError):
+        ends.push("nowhere")
+    with pytest.raises(logstore.errors.InvalidConfigError, match="acsk"):
+        ends.push("t", acsk=1)
+
+
+def test_rights_that_are_missing(tmp_path):
+    """The error names what is refused."""
+    topic = ResourceType.TOPIC, "t", PatternType.LITERAL
+    may_look = Acl(*topic, "User:ANONYMOUS", "*", Operation.DESCRIBE, Permission.ALLOW)
+    with (
+        logstore.open(tmp_path / "cluster", config=CALM) as cluster,
+        logstore.open(tmp_path / "store", config=CALM) as store,
+    ):
+        cluster.create_topic("t")
+        store.create_topic("t")[0].append(b"1")
+        cluster.acls.add([may_look])
+        with (
+            cluster.listen("127.0.0.1:0", authorize=True) as listener,
+            logstore.connect(listener.address) as remote,
+        ):
+            with pytest.raises(UsageError, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
+                bridge.push(store, remote, "t", name="edge").run(until_end=True)
+            store.delete_topic("t")
+            with pytest.raises(UsageError, match="does not allow it"):
+                bridge.pull(remote, store, "t").run(until_end=True)

@@ -1,0 +1,196 @@
+"""Several processes use one directory: the first owns it, and when it goes another does, while clients go
+on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import logstore
+from logstore.errors import CorruptionError, InvalidConfigError, RetriableError, UsageError
+from tests.figures import report
+from tests.rotation import seed_of_turn
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_first_to_come_owns_it_and_another_takes_over(tmp_path):
+    path = tmp_path / "store"
+    first = logstore.open_or_connect(path)
+    with first, logstore.open_or_connect(path) as second:
+        assert first.is_owner
+        assert not second.is_owner
+        assert (first.store is None, second.store is None) == (False, True)
+        second.require_topic("t")
+        with second.producer() as producer, second.consumer("t", group="g") as consumer:
+            assert producer.send("t", b"a").result(10).offset == 0
+            assert [each.value for each in consumer.poll(timeout=10)] == [b"a"]
+            first.close()
+            assert producer.send("t", b"b").result(30).offset == 1
+            assert second.is_owner
+            found = []
+            while not found:
+                found = consumer.poll(timeout=1)
+            assert [each.value for each in found] == [b"b"]
+            consumer.commit()
+        assert second.groups()["g"].offsets[logstore.TopicPartition("t", 0)].offset == 2
+    with logstore.open(path) as store:  # nobody has it any more
+        assert [each.value for each in store["t"].read()] == [b"a", b"b"]
+
+
+def test_a_directory_is_an_address(tmp_path):
+    with logstore.open(tmp_path / "store") as store, store.share():
+        store.create_topic("t")
+        for address in (tmp_path / "store", str(tmp_path / "store")):
+            with logstore.connect(address) as elsewhere:
+                assert elsewhere.topics() == {"t": 1}
+
+
+def test_a_process_that_does_not_share(tmp_path):
+    path = tmp_path / "store"
+    with logstore.open(path):
+        with pytest.raises(RetriableError, match="socket"):
+            logstore.open_or_connect(path, request_timeout_ms=200)
+        with pytest.raises(RetriableError):
+            logstore.connect(path, request_timeout_ms=200)
+    with logstore.open_or_connect(path) as shared:
+        assert shared.is_owner
+
+
+def test_what_cannot_be_opened_is_said_at_once(tmp_path):
+    path = tmp_path / "store"
+    with logstore.open(path) as store:
+        store.create_topic("t")
+    (path / "topics.json").write_bytes(b"{")
+    with pytest.raises(CorruptionError):
+        logstore.open_or_connect(path)
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(UsageError):
+        logstore.open_or_connect(tmp_path / "file")
+    with pytest.raises(InvalidConfigError, match="request_timeout_ms"):
+        logstore.open_or_connect(path, request_timeout=1)
+
+
+def test_no_thread_is_left(tmp_path):
+    before = threading.active_count()
+    for _ in range(3):
+        with logstore.open_or_connect(tmp_path / "store") as store:
+            store.require_topic("t")
+    deadline = time.monotonic() + 15
+    while threading.active_count() > before:
+        assert time.monotonic() < deadline, threading.enumerate()
+        time.sleep(0.05)
+
+
+class Process:
+    """One that sends."""
+
+    def __init__(self, directory, name):
+        self.name = name
+        self.notes = directory / f"{name}.notes"
+        self.popen = subprocess.Popen(
+            [sys.executable, "-m", "tests.sharing_program", str(directory / "store"), str(self.notes), name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            text=True,
+        )
+
+    def end(self):
+        self.popen.stdin.close()
+        assert self.popen.wait(60) == 0, self.name
+        self.popen.stdout.close()
+
+    def kill(self):
+        self.popen.send_signal(signal.SIGKILL)
+        self.popen.wait()
+        self.popen.stdin.close()
+        self.popen.stdout.close()
+
+
+def owns(directory, process):
+    """Whether a process has the directory open, by its lock."""
+    files = f"/proc/{process.popen.pid}/fd"
+    links = []
+    for name in os.listdir(files):
+        with contextlib.suppress(OSError):
+            links.append(os.readlink(f"{files}/{name}"))
+    return str(directory / "store" / ".lock") in links
+
+
+def run_with_kills(directory, *, count, seconds, seed):
+    """Processes send; one is killed now and then, most often the owner, and another comes."""
+    chance = random.Random(seed)
+    made = iter(range(100_000))
+    every = [Process(directory, f"p{next(made)}") for _ in range(count)]
+    running = list(every)
+    kills = 0
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        time.sleep(chance.uniform(0.3, 1.2))
+        owners = [each for each in running if owns(directory, each)]
+        victim = chance.choice(owners if owners and chance.random() < 0.7 else running)
+        victim.kill()
+        kills += 1
+        running.remove(victim)
+        every.append(Process(directory, f"p{next(made)}"))
+        running.append(every[-1])
+    for each in running:
+        each.end()
+    return every, kills
+
+
+def check(directory, processes):
+    """Nothing acknowledged is lost, nothing is there twice, and each producer's records are in order."""
+    with logstore.open(directory / "store") as store:
+        found = [record.value.decode() for record in store["t"].read()]
+        assert store.verify().is_sound
+    twice = [value for value, count in Counter(found).items() if count > 1]
+    assert twice == []
+    numbers = {}
+    for value in found:
+        name, number = value.split()
+        numbers.setdefault(name, []).append(int(number))
+    for name, seen in numbers.items():
+        assert seen == list(range(len(seen))), name
+    acknowledged = 0
+    for each in processes:
+        lines = each.notes.read_text().splitlines() if each.notes.exists() else []
+        acknowledged += len(lines)
+        assert len(lines) <= len(numbers.get(each.name, ())), each.name
+    return acknowledged
+
+
+def test_owners_are_killed_under_load(tmp_path):
+    """8 s."""
+    processes, kills = run_with_kills(tmp_path, count=3, seconds=5, seed=seed_of_turn())
+    assert check(tmp_path, processes) > 0
+    assert kills > 2
+
+
+@pytest.mark.soak
+def test_ten_processes_for_ten_minutes(tmp_path):
+    """10 min."""
+    began = time.monotonic()
+    processes, kills = run_with_kills(tmp_path, count=10, seconds=600, seed=seed_of_turn())
+    acknowledged = check(tmp_path, processes)
+    print(f"{kills} killed, {acknowledged:,} acknowledged")
+    report(
+        "kill -9 of ten processes that share a directory",
+        count=kills,
+        failures=0,
+        seconds=time.monotonic() - began,
+        detail=f"{acknowledged:,} records acknowledged",
+    )
+    assert acknowledged > 10_000
+    assert kills > 200
