@@ -21,7 +21,13 @@ from logstore.partition.state.home import CLEAN_MARKER_NAME
 from logstore.partition.writing.writer import LogWriter
 from tests.figures import report as report_figure
 
-pytest_plugins = ["tests.durations", "tests.rotation", "tests.longest", "tests.partition.fixtures"]
+pytest_plugins = [
+    "tests.rotation",
+    "tests.places",
+    "tests.durations",
+    "tests.longest",
+    "tests.partition.fixtures",
+]
 
 
 def pytest_terminal_summary(terminalreporter):

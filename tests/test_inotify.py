@@ -20,6 +20,7 @@ from logstore.files import OsFiles
 from tests.partition.helpers import in_child
 
 pytestmark = [
+    pytest.mark.disk,
     pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's"),
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
 ]

@@ -15,6 +15,8 @@ from logstore.files import OsFiles
 from logstore.partition.log import Log
 from tests.partition.helpers import in_child
 
+pytestmark = pytest.mark.disk
+
 
 def run_python(code, *arguments):
     """Start another process; it says "ready" when it is."""

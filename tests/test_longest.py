@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests import longest
-from tests.longest import PERIODS, TOGETHER, is_for_another_turn, place_of, turns, unit_of
+from tests.longest import PERIODS, TOGETHER, dividing, is_for_another_turn, place_of, turns, unit_of
 
 ROOT = Path(__file__).parent.parent
 KNOWN = {
@@ -15,6 +15,7 @@ KNOWN = {
     "tests/a/test_x.py::test_long": 9.0,
     "tests/b/test_y.py::test_longer": 70.5,
     "tests/crash/test_store.py::test_chains_of_cuts": 20.9,
+    "tests/crash/test_store.py::test_single_cuts": 6.5,
 }
 
 
@@ -74,8 +75,51 @@ def test_the_longer_a_test_the_fewer_turns_run_it(dealt):
     assert count("tests/a/test_x.py::test_two_seconds") == 4
     assert count("tests/a/test_x.py::test_long[1]") == count("tests/a/test_x.py::test_long[2]") == 2
     assert count("tests/a/test_x.py::test_long[1]", marks=["every_turn"]) == 8
-    assert count("tests/crash/test_store.py::test_chains_of_cuts") == 8  # its file divides itself
+    assert count("tests/crash/test_store.py::test_chains_of_cuts") == 8  # it divides itself
+    assert count("tests/crash/test_store.py::test_single_cuts") == 2
     assert not is_for_another_turn(Item("tests/a/test_x.py::test_long[1]"), None)
+
+
+DIVIDED = """
+from tests.rotation import in_turn, part, rotating, seed_of_turn
+from tests.some import CASES
+
+SOME = rotating(CASES, 3)
+
+def an_eighth(places):
+    return part(places, 8)
+
+@pytest.fixture
+def places():
+    return an_eighth(CASES)
+
+@pytest.mark.parametrize("case", SOME)
+def test_by_a_constant(case): ...
+
+def test_by_a_fixture(places): ...
+
+@in_turn(0, 2)
+def test_as_a_whole(): ...
+
+class TestAll:
+    def test_by_a_function(self):
+        an_eighth([])
+
+    def test_with_a_seed(self):
+        seed_of_turn()
+
+def test_of_all(case): ...
+"""
+
+
+def test_a_test_divides_itself_by_whatever_it_has_from_the_rotation(monkeypatch, tmp_path):
+    monkeypatch.setattr(longest, "ROOT", tmp_path)
+    (tmp_path / "divided.py").write_text(DIVIDED)
+    (tmp_path / "whole.py").write_text("def part(): ...\n\ndef test_by_its_own(): part()\n")
+    found = {name for name in dividing("divided.py") if name.startswith("test")}
+    assert found == {"test_by_a_constant", "test_by_a_fixture", "test_as_a_whole", "test_by_a_function"}
+    assert not dividing("whole.py")
+    assert not dividing("gone.py")
 
 
 def test_the_turns_take_the_same_time():

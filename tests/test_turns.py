@@ -12,7 +12,7 @@ from logstore.errors import ClosedError, StorageError
 from logstore.files import OsFile, OsFiles
 from logstore.logdir import upkeep
 from logstore.logdir.upkeep import for_each
-from logstore.turns import take_turns
+from logstore.turns import Bell, take_turns
 
 
 class ItemError(Exception):
@@ -246,3 +246,24 @@ def test_other_disks_than_the_machines_are_flushed_in_order(tmp_path, monkeypatc
         )
         store.flush()
         assert set(flushed_by) == {threading.current_thread()}
+
+
+def test_a_bell_wakes_once_however_often_it_rang():
+    bell = Bell()
+    assert not bell.wait(0)
+    threads = [threading.Thread(target=bell.ring) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert bell.wait(0)
+    assert not bell.wait(0)
+
+
+def test_a_bell_wakes_who_waits():
+    bell, woken = Bell(), []
+    thread = threading.Thread(target=lambda: woken.append(bell.wait(10)))
+    thread.start()
+    bell.ring()
+    thread.join()
+    assert woken == [True]

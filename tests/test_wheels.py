@@ -133,7 +133,10 @@ def test_a_wheel_holds_the_compiled_module_the_package_and_what_spark_looks_for(
     assert compiled_in(wheel) == ["logstore/_compiled.abi3.so"]
     assert "logstore/py.typed" in names_in(wheel)
     others = {name for name in names_in(wheel) if not name.startswith("logstore/")}
-    assert [name for name in others if ".dist-info/" not in name] == ["pyspark_logstore/__init__.py"]
+    assert sorted(name for name in others if ".dist-info/" not in name) == [
+        "pyspark_logstore/__init__.py",
+        "pytest_logstore/__init__.py",
+    ]
     assert [name for name in names_in(wheel) if name.endswith((".c", ".h"))] == []
 
 

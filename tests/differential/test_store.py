@@ -23,8 +23,6 @@ from tests.differential.store import IDS, KEYS, PARTITIONS, Store
 from tests.figures import report
 from tests.rotation import rotating, seed_of_turn
 
-_MEMORY = Path("/dev/shm")
-
 names = st.sampled_from(IDS)
 places = st.sampled_from(PARTITIONS)
 keys = st.sampled_from(KEYS)
@@ -40,7 +38,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @initialize(number=st.integers(0, 2**32))
     def begin(self, number):
-        self._home = tempfile.mkdtemp(prefix="logstore-store-", dir=_MEMORY if _MEMORY.exists() else None)
+        self._home = tempfile.mkdtemp(prefix="logstore-store-")
         self.store = Store(Path(self._home) / "store", number)
 
     @rule(name=names, partition=places, key=keys, size=sizes)

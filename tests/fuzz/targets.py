@@ -21,7 +21,7 @@ from logstore.errors import LogstoreError
 from logstore.format import batch, lookup, loops, partitioner, plain
 from logstore.format.column_buffers import Chunk, Ended, FinishedBuffers, PayloadSlice, Wanted
 from logstore.format.gathered import GatheredRows, record_bytes
-from logstore.format.header import HEADER_BYTES, BatchHeader
+from logstore.format.header import HEADER_BYTES, BatchHeader, decode_header
 from logstore.format.index import OffsetPosition
 from logstore.format.offset_map import PLAIN_KEY_BYTES, SEED_BYTES, OffsetMap, PlainTable, bytes_for
 from logstore.format.run import IndexProgress, RunPlace, RunRules
@@ -35,7 +35,7 @@ from logstore.model import (
 )
 from logstore.partition.encoding.row_encoder import RowEncoder
 from logstore.partition.encoding.rows import Columns, columns_of
-from logstore.partition.reading import latest
+from logstore.partition.reading import fetched, latest
 from logstore.partition.reading import records as reading
 from logstore.partition.reading.view import LogView
 from tests.fuzz import junk
@@ -888,6 +888,7 @@ class MemorySegment:
 
     def __init__(self, data, base_offset):
         self.data, self.base_offset, self.path = data, base_offset, "memory"
+        self.number = 0
         self.size_bytes = len(data)
         self.offset_index = self
         self.directory = ""
@@ -899,7 +900,14 @@ class MemorySegment:
         return OffsetPosition(self.base_offset, 0)
 
     def position_before(self, offset):
-        return 0
+        found, _, _ = plain.scan_batches(self.data, 0, len(self.data), check=False)
+        return max([at for at, header in found if header.base_offset <= offset], default=0)
+
+    def header_at(self, position):
+        try:
+            return decode_header(self.data, position)
+        except LogstoreError:
+            return None
 
     def end_position(self, offset, end):
         return end
@@ -936,6 +944,28 @@ def read_segment(chance):
     call_with(compiled.read_run, *arguments, junk.argument(chance))
     records, *_ = compiled.read_run(*arguments)
     return bool(records)
+
+
+@target("whole_run")
+def fetch_of_a_segment(chance):
+    """What a fetch takes in runs is what it takes batch by batch: the same bytes, and the same error."""
+    data = chance.batches()
+    first = max(int.from_bytes(data[:8], "big", signed=True), 0) % (1 << 60)
+    end = first + chance.choice((400, 1 << 61, chance.randrange(200)))
+    segment = MemorySegment(data, chance.choice((first, 0)))
+    view = LogView((segment,), (segment.base_offset,), len(data), 0, end, end, end, end)
+    start = max(chance.choice((first, chance.near(first), first + chance.randrange(90))), 0)
+    limits = chance.choice((0, 300, 1 << 20, chance.randrange(len(data) + 2))), chance.happens(0.7)
+    found = []
+    for run in (fetched.whole_run, None):
+        with patch.object(fetched, "whole_run", run):
+            taken = outcome(fetched.fetch, view, start, limits[0], Isolation.LOG_END, min_one_batch=limits[1])
+        found.append((bytes(taken.data), taken.next_offset) if isinstance(taken, fetched.Fetched) else taken)
+    assert found[0] == found[1], (len(data), start, end, limits, found)
+    call_with(compiled.whole_run, chance.exact(data), *[chance.number() for _ in range(7)])
+    call_with(compiled.whole_run, data, 0, -1, -1, 0, end, 1 << 20, junk.argument(chance))
+    taken_from, *_ = compiled.whole_run(data, 0, -1, -1, 0, end, 1 << 20, True)
+    return taken_from >= 0
 
 
 def no_newer_view(seen, error):

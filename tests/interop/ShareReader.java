@@ -17,7 +17,8 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  * <p>Arguments: bootstrap, topic, group, then one word for each delivery of a record in this run: the first word
  * says what is done with each offset when it comes for the first time, the second one when it comes again. "A"
  * accepts, "R" releases, "X" rejects; "." is an offset that should not come. Ends when all have come; what comes
- * besides is released. Prints "offset deliveryCount" for each that has a letter.
+ * besides is released. Prints "offset deliveryCount" for each that has a letter. Without words it is a member for
+ * five seconds, in which the group begins.
  */
 public final class ShareReader {
     private static final Duration PATIENCE = Duration.ofSeconds(60);
@@ -41,6 +42,9 @@ public final class ShareReader {
         try (var consumer = new KafkaShareConsumer<>(
                 config, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
             consumer.subscribe(List.of(args[1]));
+            for (int turn = 0; args.length == 3 && turn < 25; turn++) {
+                consumer.poll(Duration.ofMillis(200));
+            }
             while (expected > 0) {
                 if (System.nanoTime() > deadline) {
                     throw new IllegalStateException(expected + " deliveries have not come");

@@ -161,11 +161,17 @@ def _fetch_jars(pom: Path, folder: Path, options: Sequence[str]) -> None:
 # --- programs -------------------------------------------------------------------------------------
 
 
-def java_command(main: str, *args: str, level: str = "ERROR", classes: Path | None = None) -> list[str]:
+def java_command(
+    main: str,
+    *args: str,
+    level: str = "ERROR",
+    classes: Path | None = None,
+    flags: Sequence[str] = JVM_FLAGS,
+) -> list[str]:
     """The command line of a class of Kafka's jars or of a `.java` file, logging to stderr from `level` on."""
     logging = f"-Dlog4j.configuration={(HERE / 'log4j.properties').as_uri()}"
     path = f"{classes or jars()}/*"
-    return ["java", *JVM_FLAGS, logging, f"-Drig.level={level}", "-cp", path, main, *args]
+    return ["java", *flags, logging, f"-Drig.level={level}", "-cp", path, main, *args]
 
 
 def run_java(
@@ -237,12 +243,15 @@ class KafkaBroker:
         log_dir: Path | None = None,
         config: Mapping[str, object] | None = None,
         version: str = NEWEST,
+        jvm_flags: Sequence[str] = JVM_FLAGS,
     ) -> None:
         self.version = version
+        self._jvm_flags = tuple(jvm_flags)
         self.home = home
         self.log_dir = log_dir or home / "data"
         self.log_file = home / "broker.log"
         self.port = 0
+        self._ports: list[int] = []
         self._extra = dict(config or {})
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -264,6 +273,12 @@ class KafkaBroker:
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """Of the process that runs."""
+        assert self._process is not None
+        return self._process.pid
+
     # --- life ---
 
     def format(self) -> None:
@@ -282,8 +297,8 @@ class KafkaBroker:
         if done.returncode != 0:
             raise RuntimeError(f"the storage was not formatted:\n{done.stdout}\n{done.stderr}")
 
-    def start(self, *, unclean: bool = False) -> None:
-        """Start and return when the broker serves requests.
+    def start(self, *, unclean: bool = False, same_ports: bool = False) -> None:
+        """Start and return when the broker serves requests; with `same_ports`, where it did before.
 
         With `unclean`, the clean-shutdown marker and the recovery points go first, so that the broker reads
         and checks every segment and rebuilds its indexes and producer state. Raises RuntimeError with the end
@@ -297,7 +312,7 @@ class KafkaBroker:
             (self.log_dir / CLEAN_SHUTDOWN_FILE).unlink(missing_ok=True)
             (self.log_dir / RECOVERY_POINT_FILE).unlink(missing_ok=True)
         for attempt in range(3):
-            self._write_properties()
+            self._write_properties(same_ports=same_ports)
             failure = self._launch()
             if failure is None:
                 return
@@ -331,7 +346,11 @@ class KafkaBroker:
         """Start the process; None when it serves, otherwise what went wrong, with the process gone."""
         seen = self.log_file.stat().st_size if self.log_file.exists() else 0
         command = java_command(
-            "kafka.Kafka", os.fspath(self._properties), level="INFO", classes=jars(self.version)
+            "kafka.Kafka",
+            os.fspath(self._properties),
+            level="INFO",
+            classes=jars(self.version),
+            flags=self._jvm_flags,
         )
         with self.log_file.open("ab") as log:
             self._process = process = subprocess.Popen(
@@ -351,11 +370,13 @@ class KafkaBroker:
     def _properties(self) -> Path:
         return self.home / "server.properties"
 
-    def _write_properties(self) -> None:
+    def _write_properties(self, *, same_ports: bool = False) -> None:
         """Write server.properties: two free ports; one partition and one replica for internal topics."""
         self.log_dir.mkdir(parents=True, exist_ok=True)
         self.home.mkdir(parents=True, exist_ok=True)
-        self.port, controller_port = _free_ports(2)
+        if not same_ports:
+            self._ports = _free_ports(2)
+        self.port, controller_port = self._ports
         settings: dict[str, object] = {
             "process.roles": "broker,controller",
             "node.id": 1,

@@ -56,6 +56,8 @@ KEPT = {"orders": {"retention.ms": -1}}
 def test_the_golden_records_are_what_kafka_prints() -> None:
     require_kafka()
     assert run_program("GroupRecords.java") == GOLDEN.read_text()
+    of_consumer_groups = GOLDEN.with_name("consumer_group_records.txt")
+    assert run_program("ConsumerGroupRecords.java") == of_consumer_groups.read_text()
 
 
 def write_store(path: Path) -> None:
@@ -94,7 +96,7 @@ def test_the_dump_tool_decodes_what_we_write(tmp_path: Path) -> None:
     assert re.search(r'"group":"with a member".*"protocolType":"consumer","generation":3', shown)
 
 
-@pytest.mark.parametrize("version", rotating([NEWEST, OLD], 2))
+@pytest.mark.parametrize("version", rotating([NEWEST, OLD], 4, first=2))
 def test_a_broker_goes_on_with_our_groups_and_we_with_its(version: str, tmp_path: Path) -> None:
     require_kafka(version)
     source = tmp_path / "store"
@@ -140,7 +142,8 @@ def check_the_console_shows_them(broker: KafkaBroker) -> None:
         *("--max-messages", "5", "--timeout-ms", "20000"),
         classes=tool_jars(),
     )
-    assert done.stdout.count('{"key":') == 5, done.stdout + done.stderr
+    # of seven records, of which the broker's cleaner may have left four, and a group that is not shown
+    assert done.stdout.count('{"key":') in (4, 5), done.stdout + done.stderr
     assert re.search(r'"group":"billing","topic":"orders","partition":0.*"metadata":"invoice 7"', done.stdout)
 
 

@@ -20,6 +20,7 @@ from logstore.broker.share.states import RecordState
 from logstore.broker.share.stored import ShareChange, ShareState, combine
 from logstore.broker.share_storage import ShareStorage, coordinator_key
 from logstore.config import StoreConfig
+from logstore.errors import UsageError
 from logstore.format.messages.share_records import (
     ShareBatch,
     ShareKey,
@@ -156,6 +157,45 @@ def written(batches: Iterable[ShareBatch]) -> str:
     return " ".join(",".join(str(int(number)) for number in each[:4]) for each in batches)
 
 
+def test_share_groups_are_handed_over_to_a_broker_and_back(tmp_path: Path) -> None:
+    """Takes 30 s: two starts of a broker, and its share consumer."""
+    require_kafka()
+    source, back = tmp_path / "store", tmp_path / "back"
+    with logstore.open(source) as store:
+        store.create_topic("orders")[0].extend([b"%d" % number for number in range(12)])
+        with store.queue("orders", group="billing", linger_ms=0) as queue:
+            jobs = queue.poll(0, max_jobs=9)
+            for number in (0, 1, 3, 4, 7):
+                jobs[number].accept()
+            jobs[2].release()
+            jobs[5].reject("no")
+    topics = ["orders", SHARE_STATE_TOPIC]
+    with KafkaBroker(tmp_path / "kafka", config=BROKER) as broker:
+        broker.create_topic("orders", config={"retention.ms": -1})
+        assert broker.stop()
+        with pytest.raises(UsageError, match="the broker does not know share group 'billing' in orders-0"):
+            logstore.handover(source, broker.log_dir, topics=topics)
+        broker.start()
+        assert take(broker) == {}
+        assert broker.stop()
+        report = logstore.handover(source, broker.log_dir, topics=topics)
+        assert report.share_groups == ("billing",)
+        broker.start()
+        assert take(broker, "..A...A.AAAA") == {
+            2: [2],
+            6: [2],
+            8: [2],
+            9: [1],
+            10: [1],
+            11: [1],
+        }
+        clients.produce(broker.bootstrap, "orders", [[NewRecord(None, b"12")]])
+        assert broker.stop()
+        assert logstore.handover(broker.log_dir, back, topics=topics).share_groups == ("billing",)
+    with logstore.open(back) as store, store.queue("orders", group="billing") as queue:
+        assert [(job.offset, job.delivery_count) for job in queue.drain()] == [(12, 1)]
+
+
 def test_a_broker_goes_on_with_our_states_and_we_with_its(tmp_path: Path) -> None:
     """Takes 30 s: three starts of a broker."""
     require_kafka()
@@ -167,18 +207,17 @@ def test_a_broker_goes_on_with_our_states_and_we_with_its(tmp_path: Path) -> Non
             offset: [1, 2] if offset in (0, 5, 12, 13) else [1] for offset in range(20)
         }
         assert broker.stop()
-        with open_state_of(broker, tmp_path / "first") as store:
+        with logstore.open(broker.log_dir) as store:
             storage = ShareStorage(store._directory)
             ((key, state),) = storage.load().items()
             check_what_the_broker_stored(broker, key, state)
             check_codecs(store)
             alter(storage, key, state)
-        broker.place_partition(SHARE_STATE_TOPIC, 0, tmp_path / "first" / f"{SHARE_STATE_TOPIC}-0")
         broker.start()
         clients.produce(broker.bootstrap, "orders", [[NewRecord(None, b"20")]])
         assert take(broker, "." * 12 + "A.XA....A") == {12: [4], 14: [2], 15: [2], 20: [1]}
         assert broker.stop()
-        with open_state_of(broker, tmp_path / "second") as store:
+        with logstore.open(broker.log_dir) as store:
             ((key_after, after),) = ShareStorage(store._directory).load().items()
             assert (key_after, after.state_epoch) == (key, state.state_epoch)
             done = by_offset(after.batches)
@@ -191,17 +230,12 @@ def test_a_broker_goes_on_with_our_states_and_we_with_its(tmp_path: Path) -> Non
 
 
 def take(broker: KafkaBroker, *words: str) -> dict[int, list[int]]:
-    """What ``ShareReader`` was given: offset -> the delivery counts."""
+    """What ``ShareReader`` was given: offset -> the delivery counts. Without words, the group begins."""
     found: dict[int, list[int]] = {}
     for line in run_program("ShareReader.java", broker.bootstrap, "orders", "billing", *words).splitlines():
         offset, count = map(int, line.split())
         found.setdefault(offset, []).append(count)
     return found
-
-
-def open_state_of(broker: KafkaBroker, path: Path) -> logstore.Store:
-    logstore.handover(broker.log_dir, path, topics=["orders", SHARE_STATE_TOPIC])
-    return logstore.open(path)
 
 
 def by_offset(batches: Iterable[ShareBatch]) -> Mapping[int, tuple[int, int]]:

@@ -15,14 +15,17 @@ EMPTY = 0
 
 
 def test_every_state_but_the_first_has_a_list_of_partitions(tmp_path):
-    with logstore.open(tmp_path / "store") as store:
-        store.create_topic("a")
-        with store.producer(transactional_id="x") as producer:
-            for is_committed in (True, False, True):
-                with producer.transaction() as transaction:
-                    producer.send("a", b"1").result()
-                    if not is_committed:
-                        transaction.abort()
+    for is_committed in (True, False):
+        with (
+            logstore.open(tmp_path / "store") as store,  # closing it stores that the transaction is over
+            store.producer(transactional_id="x") as producer,
+        ):
+            store.require_topic("a")
+            with producer.transaction() as transaction:
+                producer.send("a", b"1").result()
+                if not is_committed:
+                    transaction.abort()
+    with logstore.open(tmp_path / "store", read_only=True) as store:
         values = [decode_transaction_value(record.value) for record in store[TRANSACTIONS_TOPIC][0].read()]
-        assert {value.status for value in values} == {0, 1, 2, 3, 4, 5}
-        assert all((value.partitions is None) == (value.status == EMPTY) for value in values)
+    assert {value.status for value in values} == {0, 1, 2, 3, 4, 5}
+    assert all((value.partitions is None) == (value.status == EMPTY) for value in values)

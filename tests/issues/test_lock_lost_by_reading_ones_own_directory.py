@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tarfile
 import textwrap
+from pathlib import Path
 
 import pytest
 from tests.partition.helpers import in_child
@@ -181,7 +182,7 @@ FORKED_BY_A_LIBRARY = """
     from logstore.partition.log import Log
     log = Log.open(sys.argv[1])
     log.extend([b"x"])
-    child = ctypes.CDLL(None).fork()
+    child = ctypes.PyDLL(None).fork()  # as no other thread may have the interpreter in the child
     if child == 0:
         os.close(1)
         sys.stdin.read()
@@ -218,8 +219,14 @@ def test_such_a_child_that_outlives_a_killed_parent_is_named(path):
 
 
 def wait_for_end_of(process):
+    """Until it is gone, or dead and not yet asked for its result: only then has the system closed all its
+    files."""
     for _ in range(1000):
-        if not os.path.exists(f"/proc/{process}/fd/0"):
+        try:
+            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return
+        if state in "ZX":
             return
         ctypes.CDLL(None).usleep(10_000)
     raise AssertionError(f"{process} does not end")

@@ -82,7 +82,7 @@ def test_no_reader_gives_its_records(path):
 def test_nor_does_a_reader_of_spark(path):
     pytest.importorskip("pyarrow")
     from logstore.model import Isolation
-    from logstore.spark.origin import DirectoryOrigin
+    from logstore.spark.origins.directory import DirectoryOrigin
 
     for passes_damage in (False, True):
         origin = DirectoryOrigin(str(path), passes_damage=passes_damage)

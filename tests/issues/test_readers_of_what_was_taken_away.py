@@ -27,7 +27,7 @@ from tests.partition.reading.test_readers_swap import COMPACTED, RETENTION_MS, W
 
 from logstore.errors import OffsetOutOfRangeError, StorageError
 from logstore.model import Isolation
-from logstore.partition.segments.indexes import TransactionIndex
+from logstore.partition.segments.transaction_index import TransactionIndex
 
 COMMITTED = Isolation.COMMITTED
 

@@ -107,7 +107,7 @@ def test_a_closed_reader_has_nothing_open(store, tmp_path):
     assert len(list(log)) == 40
     reader.close()
     gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before  # another thread of the run may close its own
     assert log.is_closed
 
 

@@ -66,6 +66,7 @@ _C_TESTS = {
     "crc32c.c": ["tests/format/test_checksum.py", "tests/format/test_crc32c_kernels.py"],
     "record.c": ["tests/format/test_record.py", "tests/partition/test_model.py"],
     "rows.c": ["tests/partition/reading/test_read_runs.py", "tests/partition/reading/test_byte_flips.py"],
+    "whole_run.c": ["tests/partition/reading/test_fetch_runs.py"],
     "scan.c": [
         "tests/format/test_compiled_scan.py",
         "tests/partition/recovery/test_recovery.py",

@@ -49,6 +49,8 @@ PAGES: dict[str, tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
             ("logstore.logdir.directory", ("OpenProgress",)),
             ("logstore.exchange.handover", ("handover",)),
             ("logstore.exchange.report", ("HandoverReport", "HandedPartition", "HandoverProgress")),
+            ("logstore.wire.listener.listener", ("Listener",)),
+            ("logstore.wire.handlers.settings", ("ListenerConfig",)),
             ("logstore.build", ("build_info", "BuildInfo")),
         ),
     ),
@@ -84,6 +86,37 @@ PAGES: dict[str, tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
             ("logstore.partition.writing.waits", ("Wait", "Done")),
         ),
     ),
+    "connected": (
+        "Connecting",
+        "`logstore.connect` gives the clients of a [store](store.md) elsewhere, over Kafka's protocol. "
+        "[Connecting](../connect.md) shows how.",
+        (
+            ("logstore.connected", ("connect", "RemoteStore")),
+            ("logstore.sharing", ("open_or_connect", "SharedStore")),
+            ("logstore.clients.elsewhere.offsets", ("RemoteOffsets",)),
+            ("logstore.clients.elsewhere.groups", ("RemoteGroups",)),
+            ("logstore.wire.remote.settings", ("RemoteConfig", "Sasl")),
+        ),
+    ),
+    "bridge": (
+        "Bridges",
+        "`logstore.bridge` copies topics between a [store](store.md) and a cluster, which "
+        "[`logstore.connect`](connected.md) reaches. [A bridge to a cluster](../bridge.md) shows how.",
+        (
+            ("logstore.bridge.pull_topics", ("pull", "PullBridge")),
+            ("logstore.bridge.push_topics", ("push", "PushBridge")),
+            ("logstore.bridge.progress", ("PullProgress", "PushProgress", "PartitionProgress")),
+        ),
+    ),
+    "replica": (
+        "Replication",
+        "`logstore.replica` copies between [stores](store.md) as they are used. "
+        "[Replication](../replication.md) shows how.",
+        (
+            ("logstore.replica.node.node", ("Node",)),
+            ("logstore.replica.standby", ("follow", "Standby")),
+        ),
+    ),
     "asyncio": (
         "asyncio",
         "`logstore.aio` has the calls of [stores](store.md), [topics](topic.md) and [logs](log.md) for event "
@@ -109,7 +142,7 @@ PAGES: dict[str, tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
             ("logstore.model", ("Role", "AppendOrigin", "Bytes", "Header", "Moment")),
             ("logstore.partition.encoding.rows", ("NewRecords",)),
             ("logstore.partition.reading.times", ("OffsetOrTime",)),
-            ("logstore.partition.reading.records", ("Fetched",)),
+            ("logstore.partition.reading.fetched", ("Fetched",)),
             ("logstore.partition.writing.growth", ("AppendResult",)),
             ("logstore.format.checkpoint", ("EpochEntry",)),
             ("logstore.partition.recovery.loader", ("RecoveryReport",)),
@@ -145,10 +178,19 @@ PAGES: dict[str, tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
         "[Looking into a segment file](../segment-files.md) shows how.",
         (("logstore.segment_files", ("Segment", "SegmentBatch", "OffsetIndex", "TimeIndex")),),
     ),
+    "security": (
+        "Security",
+        "`logstore.security` is for listeners that have to know their clients. "
+        "[Security](../security.md) shows how.",
+        (("logstore.security", ()),),
+    ),
     "testing-kit": (
         "Testing kit",
         "`logstore.testing` is for your own tests. [The testing kit](../testing-kit.md) shows how.",
-        (("logstore.testing", ()),),
+        (
+            ("logstore.testing", ()),
+            ("logstore.wire.listener.intercepting", ("Action", "Intercept")),
+        ),
     ),
 }
 """File name -> title, introduction, and the names of each module; all of its own where none are given."""
@@ -205,7 +247,17 @@ MADE_BY_USERS = {
     "FaultyFiles",
     "MemoryFiles",
     "Fault",
+    "Delay",
+    "Drop",
+    "DropAnswer",
+    "HangUp",
+    "Refuse",
     "MetricsCollector",
+    "ServerTls",
+    "Acl",
+    "AclFilter",
+    "RemoteConfig",
+    "Sasl",
 }
 """Classes whose constructor is part of the interface: all others are made by logstore."""
 

@@ -74,7 +74,7 @@ def module(name: str) -> Module:
 def find(module_name: str, name: str) -> tuple[Module, Definition, str]:
     """Where a name is defined, through imports, with the docstring below it if it is a constant."""
     found = module(module_name)
-    for place in (found.tree, *(node for node in ast.walk(found.tree) if isinstance(node, ast.If))):
+    for place in (found.tree, *(node for node in found.tree.body if isinstance(node, ast.If))):
         for node, doc in _with_docs(place.body):
             if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
                 return found, node, ast.get_docstring(node) or ""

@@ -1,0 +1,106 @@
+"""The broker for tests: there in milliseconds, gone at the end, and open to tampering."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+
+from logstore.errors import InvalidConfigError, UsageError
+from logstore.testing import Delay, Drop, DropAnswer, HangUp, Refuse, kafka
+from tests.interop.clients import KafkaProducer
+
+
+def send(servers, value=b"v", **settings):
+    """The offset of a record, through librdkafka."""
+    found = []
+
+    def delivered(error, message):
+        found.append((error, message.offset()))
+
+    producer = Producer({"bootstrap.servers": str(servers), "retry.backoff.ms": 10, **settings})
+    producer.produce("t", value, on_delivery=delivered)
+    producer.flush(10)
+    ((error, offset),) = found
+    if error is not None:
+        raise KafkaException(error)
+    return offset
+
+
+def test_a_client_takes_it_as_an_address():
+    with kafka(topics={"t": 1}) as servers:
+        assert send(servers) == 0
+        producer = KafkaProducer(bootstrap_servers=servers)
+        assert producer.send("t", b"w").get(10).offset == 1
+        producer.close()
+        assert [each.value for each in servers.store["t"][0].read()] == [b"v", b"w"]
+        assert [each.key.name for each in servers.requests("Produce")] == ["PRODUCE"] * 2
+        path = servers.store.path
+    assert not os.path.exists(path)
+    assert f"logstore-listener-{servers}" not in {each.name for each in threading.enumerate()}
+
+
+def test_it_is_there_at_once():
+    with kafka():
+        pass
+    began = time.monotonic()
+    for _ in range(10):
+        with kafka():
+            pass
+    assert (time.monotonic() - began) / 10 < 0.5  # about 10 ms; a container takes seconds
+
+
+def test_a_refused_request_is_sent_again():
+    with kafka(topics={"t": 1}) as servers:
+        servers.intercept("Produce", Refuse("NOT_LEADER_OR_FOLLOWER"), times=2)
+        assert send(servers) == 0
+        assert len(servers.requests("Produce")) == 3
+
+
+def test_an_answer_that_is_lost_doubles_nothing():
+    with kafka(topics={"t": 1}) as servers:
+        for action in (DropAnswer(), HangUp(), Drop()):
+            servers.intercept("Produce", action)
+            send(servers, **{"socket.timeout.ms": 300, "enable.idempotence": True})
+        assert servers.store["t"][0].log_end_offset == 3
+
+
+def test_a_fenced_producer_is_told():
+    with kafka(topics={"t": 1}) as servers:
+        servers.intercept("Produce", Refuse("INVALID_PRODUCER_EPOCH"), times=None)
+        with pytest.raises(KafkaException):
+            send(servers, **{"message.timeout.ms": 1000})
+        servers.let_through()
+        assert send(servers) == 0
+
+
+def test_a_delay_and_a_condition():
+    with kafka(topics={"t": 1}) as servers:
+        servers.intercept("Produce", Delay(0.5), when=lambda each: each.client_id == "slow")
+        began = time.monotonic()
+        send(servers, **{"client.id": "quick"})
+        assert time.monotonic() - began < 0.45
+        send(servers, **{"client.id": "slow"})
+        assert time.monotonic() - began > 0.5
+
+
+def test_what_is_refused():
+    with kafka() as servers:
+        with pytest.raises(UsageError, match="did you mean 'Produce'"):
+            servers.intercept("Prodce", Drop())
+        with pytest.raises(UsageError, match="nothing to do with a request"):
+            servers.intercept("Produce", "drop")
+        with pytest.raises(UsageError, match="times is 0"):
+            servers.intercept("Produce", Drop(), times=0)
+        with pytest.raises(UsageError, match="no error"):
+            Refuse("NO_SUCH_THING")
+    with pytest.raises(InvalidConfigError, match="num_partitions"), kafka(num_partition=3):
+        pass
+
+
+def test_pytest_finds_the_fixture(logstore_kafka):
+    """It is an entry point: no test has to import it."""
+    assert send(logstore_kafka) == 0
