@@ -1,8 +1,8 @@
 """The shape of the source, in numbers: ``python -m benchmarks.house``.
 
 Counts in the text: modules in import cycles (of any kind: for types, within functions), private names that
-are used from outside, long functions, many parameters. Counts for a reader of six flows: the files, the
-functions, and how often the flow moves from one file to another.
+are used from outside, long functions, many parameters, long files. Counts for a reader of six flows: the
+files, the functions, and how often the flow moves from one file to another.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -22,6 +23,9 @@ from typing import Any, NamedTuple
 
 SOURCE = Path(__file__).parent.parent / "src/logstore"
 LONG_LINES = 70
+LONG_FILE_LINES = 600
+SETTLE_SECONDS = 0.2
+"""Until the background has nothing more to do with what was appended: the next append then begins anew."""
 MANY_PARAMETERS = 7
 
 _OF_NAMED_TUPLES = {"_make", "_replace", "_asdict", "_fields", "_field_defaults"}
@@ -41,11 +45,13 @@ class Shape(NamedTuple):
     private_uses: list[str]
     long_functions: list[str]
     many_parameters: list[str]
+    long_files: list[str]
 
 
 def shape_of(source: Path) -> Shape:
     """Of a package's folder."""
-    modules = {_name_of(path, source): ast.parse(path.read_text()) for path in sorted(source.rglob("*.py"))}
+    texts = {_name_of(path, source): path.read_text() for path in sorted(source.rglob("*.py"))}
+    modules = {name: ast.parse(text) for name, text in texts.items()}
     functions = [
         (f"{name}:{node.name}", node)
         for name, tree in modules.items()
@@ -57,6 +63,7 @@ def shape_of(source: Path) -> Shape:
         [use for module in modules.items() for use in _private_uses(module)],
         [name for name, node in functions if (node.end_lineno or 0) - node.lineno >= LONG_LINES],
         [name for name, node in functions if _parameter_count(node) > MANY_PARAMETERS],
+        [name for name, text in texts.items() if text.count("\n") > LONG_FILE_LINES],
     )
 
 
@@ -138,18 +145,21 @@ class Passed(NamedTuple):
     files: int
     functions: int
     moves: int
-    """How often a call or a return moves to another file."""
+    """How often a call moves to another file."""
 
 
 class _Tracer:
     """Notes which of the package's functions run, in order. Skips compiled functions and other packages:
-    their callees count as called by their caller."""
+    their callees count as called by their caller. Skips finalizers too, and what they call: no line of the
+    flow calls them."""
 
     def __init__(self, source: Path) -> None:
         self._source = f"{source}/"
         self._functions: set[tuple[str, str]] = set()
         self._place = ""
         self._moves = 0
+        self._finalizer: FrameType | None = None
+        """The one that runs."""
 
     def run(self, flow: Callable[[], Any]) -> Passed:
         sys.setprofile(self._note)
@@ -160,7 +170,12 @@ class _Tracer:
         return Passed(len({file for file, _ in self._functions}), len(self._functions), self._moves)
 
     def _note(self, frame: FrameType, event: str, argument: object) -> None:
-        if event == "call":
+        if self._finalizer is not None:
+            if event == "return" and frame is self._finalizer:
+                self._finalizer = None
+        elif event == "call" and frame.f_code.co_name == "__del__":
+            self._finalizer = frame
+        elif event == "call":
             self._enter(frame, is_call=True)
         elif event == "return" and frame.f_back is not None:
             self._enter(frame.f_back, is_call=False)
@@ -198,6 +213,7 @@ def trace_flows() -> dict[str, Passed]:
         for name, flow in flows.items():
             flow()
             log.flush()
+            time.sleep(SETTLE_SECONDS)
             if name == "flush":
                 log.append(b"gathered")
             found[name] = _Tracer(source).run(flow)

@@ -56,6 +56,7 @@ Scan = Callable[[str, int], tuple[int, int | None]]
 
 
 def _logstore() -> Scan:
+    from logstore.config import TopicConfig
     from logstore.files import OsFiles
     from logstore.partition.recovery.tail import Tail
     from logstore.partition.segments.active import ActiveSegment
@@ -64,7 +65,8 @@ def _logstore() -> Scan:
 
     def scan(path: str, most_bytes: int) -> tuple[int, int | None]:
         """What an open does with a segment after a crash, without writing the indexes."""
-        segment = ActiveSegment(OsFiles(), os.path.dirname(path), 0, OpenSegments(1), created_ms=0)
+        directory, cache = os.path.dirname(path), OpenSegments(1)
+        segment = ActiveSegment(OsFiles(), directory, 0, cache, config=TopicConfig(), created_ms=0)
         tail = Tail(segment, LeaderEpochs(), 0, is_dense=True)
         tail.scan(0)
         if tail.fault is not None:
