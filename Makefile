@@ -10,13 +10,13 @@ JOBS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/bytecode
 
-.PHONY: help demo demo-spark test test-spark-oldest check lint compiled wheel docs bench soak mutants clean
+.PHONY: help demo demo-spark test test-spark-oldest check lint bytecode compiled wheel docs bench soak mutants clean
 
 help:
-	@echo "make demo    load real flights, kill the writer, recover, read, compact (under a minute)"
+	@echo "make demo    load real flights, kill the writer, recover, read, compact; kill one of three nodes (a minute)"
 	@echo "make demo-spark    the same flights through a pipeline on Spark that is stopped and killed (some minutes)"
-	@echo "make check   lint, types, import contracts and the fast tests (two minutes)"
-	@echo "make test    all tests, of the long ones the part that the commit chooses (a quarter of an hour)"
+	@echo "make check   lint, types, import contracts and the fast tests (a minute)"
+	@echo "make test    all tests, of the long ones the part that the commit chooses (a quarter of an hour at most)"
 	@echo "make test-spark-oldest    the tests with Spark, with the oldest PySpark that is supported"
 	@echo "make bench   measure against the peers and rewrite benchmarks/results"
 	@echo "make wheel   a wheel and a source distribution in dist/, and a check that the wheel is whole"
@@ -52,6 +52,8 @@ $(VENV)/.bench: $(VENV)/.base
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/flights/demo.py
+	@echo; echo "Three nodes, of which the leader is killed under load (examples/three_nodes.py)"
+	@$(BIN)/python examples/three_nodes.py
 
 demo-spark: $(VENV)/.demo-spark
 	$(BIN)/python examples/pipeline/run.py
@@ -67,6 +69,11 @@ lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+# What the processes of a run would otherwise each compile for themselves.
+bytecode: $(VENV)/.test
+	@mkdir -p .cache
+	@$(BIN)/pytest --collect-only -m "not soak" > .cache/collected.txt || { tail -n 60 .cache/collected.txt; exit 1; }
 
 FAST := -m "not slow and not interop and not soak"
 
@@ -84,7 +91,8 @@ PLAIN := tests/format tests/fuzz $(foreach room,$(PARTITION),$(wildcard tests/pa
 
 # The last lines of each run say which code it was, and which turn: see tests/conftest.py and tests/rotation.py.
 DURATIONS := .cache/durations.md
-test: lint
+test: $(VENV)/.test
+	$(MAKE) -j2 lint bytecode
 	$(BIN)/pytest -n $(JOBS) -m "not soak" --note-durations=$(DURATIONS)
 	@cat $(DURATIONS)
 	LOGSTORE_LOOPS=plain $(BIN)/pytest -n $(JOBS) $(FAST) $(PLAIN)
@@ -118,6 +126,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.tables
 	$(BIN)/python -m benchmarks.compaction
 	$(BIN)/python -m benchmarks.clients
+	$(BIN)/python -m benchmarks.listening
 	$(BIN)/python -m benchmarks.queues
 	$(BIN)/python -m benchmarks.spark
 
@@ -131,7 +140,7 @@ FIGURES := .cache/figures.jsonl
 soak: $(VENV)/.fuzz
 	mkdir -p .cache && rm -f $(FIGURES)
 	LOGSTORE_TURN=all LOGSTORE_FIGURES=$(abspath $(FIGURES)) \
-	    $(BIN)/pytest -n $(JOBS) -m "soak or slow or interop"
+	    $(BIN)/pytest -n $(JOBS) --on-disk -m "soak or slow or interop"
 	$(BIN)/python -m tests.reliability_page $(FIGURES) "make soak"
 
 $(VENV)/.mutants: $(VENV)/.test
