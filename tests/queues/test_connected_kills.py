@@ -78,18 +78,23 @@ def done_of(lives):
 
 
 def run(opened, seed, *, may_lose=False):
-    """Workers are killed, and others come, until all jobs are done; one more finds what was not said. Returns
-    what each has said, and when it was killed."""
+    """Workers are killed, and others come, until all jobs are done and there were enough kills; one more finds
+    what was not said. Returns what each has said, and when it was killed."""
     chance = random.Random(seed)
     running = [worker(opened, seed + number, may_lose=may_lose) for number in range(WORKERS)]
     ended = []
     deadline = time.monotonic() + PATIENCE_SECONDS
     try:
-        while len(done_of([*(said for said, _ in ended), *(each.said_so_far() for each in running)])) < JOBS:
+        while True:
             assert time.monotonic() < deadline
+            lives = [*(said for said, _ in ended), *(each.said_so_far() for each in running)]
+            is_done = len(done_of(lives)) == JOBS
+            if is_done and len(ended) == KILLS:
+                break
             time.sleep(chance.uniform(0.02, 0.1))
             victim = chance.choice(running)
-            if len(ended) < KILLS and len(victim.said_so_far()) > chance.randrange(2, 10):
+            is_at_work = len(victim.said_so_far()) > chance.randrange(2, 10)
+            if len(ended) < KILLS and (is_at_work or is_done):  # a quick machine may be done before that
                 running.remove(victim)
                 at = time.monotonic()
                 ended.append((victim.kill(), at))
@@ -145,11 +150,9 @@ def test_no_job_is_with_two_workers_at_a_time(tmp_path, way):
     with logstore.open(path) as store:
         (status,) = store.queues()
         assert (status.waiting_count, status.taken_count) == (0, 0)
-    kills = len(ended) - 1 - WORKERS
-    assert kills > 1
     report(
         f"kill -9, workers over a {way}",
-        count=kills,
+        count=KILLS,
         failures=0,
         seconds=time.monotonic() - began,
         detail=f"{JOBS} jobs done, {again} deliveries repeated",
@@ -161,7 +164,4 @@ def test_whoever_owns_the_directory_may_be_killed(tmp_path):
     warm_up()
     path = tmp_path / "store"
     make(path)
-    ended = run(
-        lambda: logstore.open_or_connect(path, request_timeout_ms=20_000), seed_of_turn(), may_lose=True
-    )
-    assert len(ended) > WORKERS + 2  # two were killed
+    run(lambda: logstore.open_or_connect(path, request_timeout_ms=20_000), seed_of_turn(), may_lose=True)
