@@ -18,6 +18,7 @@ import pytest
 
 import logstore
 from logstore import Isolation
+from logstore.broker.pending import Answered
 from logstore.broker.transaction_storage import LocalLogs
 from logstore.broker.transactions.states import state_of_number
 from logstore.format.header import BatchHeader
@@ -99,7 +100,9 @@ def write_ours(path: Path) -> None:
                 transaction.abort()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            LocalLogs, "append_markers", lambda self, transaction, partitions: frozenset(partitions)
+            LocalLogs,
+            "append_markers",
+            lambda self, transaction, partitions: Answered(frozenset(partitions)),
         )
         for name in (COMMITTING, ABORTING, OPEN):
             producer = store.producer(transactional_id=name)

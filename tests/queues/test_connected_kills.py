@@ -78,7 +78,7 @@ def done_of(lives):
 
 
 def run(opened, seed, *, may_lose=False):
-    """Workers are killed, and others come, until all jobs are done and there were enough kills; one more finds
+    """Workers are killed, and others come, until all jobs are done and ``KILLS`` are dead; one more finds
     what was not said. Returns what each has said, and when it was killed."""
     chance = random.Random(seed)
     running = [worker(opened, seed + number, may_lose=may_lose) for number in range(WORKERS)]

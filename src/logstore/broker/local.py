@@ -63,7 +63,7 @@ from logstore.broker.looking_up import (
 )
 from logstore.broker.pending import Answered, Pending, Promise
 from logstore.broker.producers import describe_producers, write_markers
-from logstore.broker.producing import produce
+from logstore.broker.producing import Doorkeeper, produce
 from logstore.broker.quota_storage import StoredQuotas
 from logstore.broker.quotas.precedence import Client
 from logstore.broker.quotas.requests import (
@@ -216,6 +216,10 @@ class LocalBroker:
                     self._transactions = open_transactions(self._directory, self._new_producer_id)
         return self._transactions
 
+    def _doorkeeper(self) -> Doorkeeper:
+        """Who lets batches of transactions in. Raises as :meth:`_transaction_coordinator`."""
+        return self._transaction_coordinator()
+
     def _share_coordinator(self) -> ShareCoordinator:
         """
         Raises:
@@ -287,7 +291,7 @@ class LocalBroker:
 
     @counted(of_partitions)
     def produce(self, request: ProduceRequest) -> Pending[ProduceResult]:
-        return produce(self._directory, request, self._transaction_coordinator)
+        return produce(self._directory, request, self._doorkeeper)
 
     @counted(of_partitions)
     def fetch(self, request: FetchRequest) -> Pending[FetchResult]:
@@ -385,7 +389,7 @@ class LocalBroker:
     @counted(of_code)
     def add_offsets_to_transaction(self, request: AddOffsetsToTransaction) -> Pending[ErrorCode]:
         partition = self.committed.partition_for(request.group)
-        adds = AddPartitionsToTransaction(request.producer, (partition,))
+        adds = AddPartitionsToTransaction(request.producer, (partition,), request.is_implied)
         return self._ask_transactions(
             lambda transactions, done: transactions.add_partitions(
                 adds, lambda result: done(result.errors[partition])
@@ -437,12 +441,12 @@ class LocalBroker:
         if request.transaction is None:
             return Answered(self._groups.offset_commit(request))
         try:
-            transactions = self._transaction_coordinator()
+            keeper = self._doorkeeper()
         except LogstoreError as error:
             return Answered(OffsetCommitResult(dict.fromkeys(request.offsets, code_of(error)), str(error)))
-        with transactions.writing(request.transaction.transactional_id):
-            partition = self.committed.partition_for(request.group)
-            code = transactions.check_batch(request.transaction, partition)
+        partition = self.committed.partition_for(request.group)
+        with keeper.writing(request.transaction.transactional_id, partition):
+            code = keeper.check_batch(request.transaction, partition)
             if code is ErrorCode.NONE:
                 return Answered(self._groups.offset_commit(request))
         return Answered(OffsetCommitResult(dict.fromkeys(request.offsets, code)))

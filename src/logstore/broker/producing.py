@@ -37,8 +37,8 @@ IS_COPY: Final = (
 class Doorkeeper(Protocol):
     """Says whether a batch of a transaction may be appended."""
 
-    def writing(self, transactional_id: str) -> AbstractContextManager[Any]:
-        """The transaction does not end inside of the block."""
+    def writing(self, transactional_id: str, partition: TopicPartition) -> AbstractContextManager[Any]:
+        """The transaction does not end in the partition inside of the block."""
         ...
 
     def check_batch(self, producer: TransactionalProducer, partition: TopicPartition) -> ErrorCode:
@@ -99,7 +99,7 @@ def _append_as(
         keeper = doorkeeper()
     except LogstoreError as error:
         return ProducedPartition(wanted.partition, code_of(error), message=str(error)), None, -1
-    with keeper.writing(transactional_id):
+    with keeper.writing(transactional_id, wanted.partition):
         code = keeper.check_batch(TransactionalProducer(transactional_id, *producer), wanted.partition)
         if code is NONE:
             return _append(directory, wanted)

@@ -3,7 +3,7 @@ to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from logstore.broker.codes import NONE, ErrorCode
@@ -11,9 +11,14 @@ from logstore.broker.durable import when_all_durable
 from logstore.broker.failures import code_of
 from logstore.broker.internal_topic import InternalTopic, Row
 from logstore.broker.offsets.topic import partition_of
+from logstore.broker.pending import Answered, Pending
 from logstore.broker.timers import ScheduledTimers
 from logstore.broker.transactions.config import TransactionConfig
-from logstore.broker.transactions.coordinator import TransactionCoordinator
+from logstore.broker.transactions.coordinator import (
+    TransactionCoordinator,
+    TransactionLogs,
+    TransactionStorage,
+)
 from logstore.broker.transactions.requests import Done
 from logstore.broker.transactions.states import TransactionState, state_of_number
 from logstore.broker.transactions.transaction import NewProducerId, Transaction
@@ -51,12 +56,23 @@ def open_transactions(directory: LogDirectory, new_producer_id: NewProducerId) -
     Raises:
         CorruptionError, UnsupportedVersionError: they cannot be read.
     """
-    context = directory.context
     storage = TopicStorage(directory)
-    known = storage.load()
+    logs = LocalLogs(directory, storage.coordinator_epoch)
+    return begin_coordinator(directory, storage, logs, storage.load(), new_producer_id)
+
+
+def begin_coordinator(
+    directory: LogDirectory,
+    storage: TransactionStorage,
+    logs: TransactionLogs,
+    known: Iterable[Transaction],
+    new_producer_id: NewProducerId,
+) -> TransactionCoordinator:
+    """A coordinator with the directory's settings, which goes on with these transactions."""
+    context = directory.context
     coordinator = TransactionCoordinator(
         storage,
-        LocalLogs(directory, storage.coordinator_epoch),
+        logs,
         ScheduledTimers(context.scheduler, context.clock),
         new_producer_id=new_producer_id,
         config=TransactionConfig(
@@ -184,8 +200,9 @@ class LocalLogs:
 
     def append_markers(
         self, transaction: Transaction, partitions: Collection[TopicPartition]
-    ) -> frozenset[TopicPartition]:
-        return frozenset([each for each in sorted(partitions) if not self._append_marker(transaction, each)])
+    ) -> Pending[frozenset[TopicPartition]]:
+        refused = [each for each in sorted(partitions) if not self._append_marker(transaction, each)]
+        return Answered(frozenset(refused))
 
     def _append_marker(self, transaction: Transaction, partition: TopicPartition) -> bool:
         try:

@@ -1,4 +1,5 @@
-"""Nodes as processes under load, killed, stopped and halted; nothing acknowledged is lost.
+"""Nodes as processes under load, killed, stopped and halted; nothing acknowledged is lost, and transactions
+are in all partitions or in none.
 
 The load comes from our own client and, if it is there, from librdkafka. 30 s for six faults; ``make soak``
 has 300.
@@ -18,8 +19,10 @@ from logstore.errors import LogstoreError, TopicExistsError
 from logstore.testing import History
 from tests.figures import report
 from tests.replica.coordination import server
+from tests.replica.node import transfers
 from tests.replica.node.cluster import eventually
 from tests.replica.node.processes import Processes, wait_until_well
+from tests.replica.node.transfers import Transfers
 from tests.rotation import rotating, seed_of_turn
 
 PARTITIONS = 2
@@ -150,11 +153,11 @@ def inject(cluster, rng, counts):
     time.sleep(rng.uniform(0.2, 1.5))
 
 
-def has_topic(cluster):
+def has_topic(cluster, topic):
     """Once all nodes have registered: they listen before."""
     with logstore.connect(*cluster.addresses) as remote:
         try:
-            remote.create_topic("t", partitions=PARTITIONS, replication_factor=3)
+            remote.create_topic(topic, partitions=PARTITIONS, replication_factor=3)
         except TopicExistsError:
             return True
         except LogstoreError:
@@ -168,16 +171,20 @@ def run(path, seed, fault_count, coordinator="cluster"):
     cluster = Processes(path, coordinator)
     counts: dict[str, int] = {}
     try:
-        eventually(lambda: has_topic(cluster), 60)
-        wait_until_well(cluster, "t", PARTITIONS)
-        load = Load(cluster.addresses, history)
+        for topic in ("t", transfers.TOPIC):
+            eventually(lambda topic=topic: has_topic(cluster, topic), 60)
+            wait_until_well(cluster, topic, PARTITIONS)
+        loads = [Load(cluster.addresses, history), Transfers(cluster.addresses, PARTITIONS, seed)]
         try:
             for _ in range(fault_count):
                 inject(cluster, rng, counts)
         finally:
-            load.stop()
-        assert not load.errors
+            for load in loads:
+                load.stop()
+        assert not [each for load in loads for each in load.errors]
         wait_until_well(cluster, "t", PARTITIONS)
+        wait_until_well(cluster, transfers.TOPIC, PARTITIONS)
+        counts["transactions"] = loads[1].check()
         for node in cluster.nodes.values():
             node.stop()
         found = cluster.logs("t", PARTITIONS)
@@ -213,10 +220,10 @@ def run_and_report(path, place, fault_count, figure):
     history, counts = run(path, seed_of_turn(), fault_count, place)
     report(
         figure,
-        count=sum(counts.values()),
+        count=fault_count,
         failures=0,
         seconds=time.monotonic() - started,
-        detail=f"{history.acknowledged_count} records acknowledged; {counts}",
+        detail=f"{history.acknowledged_count} records acknowledged; of faults and transactions {counts}",
     )
 
 

@@ -23,6 +23,8 @@ class TransactionConfig:
     """The end of a transaction is stored so long after its markers, unless more of the id comes first."""
     marker_retry_ms: int = 500
     """A partition that cannot take its marker is tried again after so long."""
+    marker_patience_ms: int = 1_000
+    """For so long the answer to a producer waits for markers in partitions that are led elsewhere."""
 
     def __post_init__(self) -> None:
         """

@@ -7,8 +7,10 @@ The order of an end is what makes it whole:
 
 1. everything that the transaction has written becomes durable, so that no power cut takes a part of it;
 2. the decision is stored durably;
-3. the markers are appended, and the producer gets its answer;
+3. the markers are appended, and the producer gets its answer: soon, too, if markers elsewhere take long;
 4. when the markers are durable, the transaction is over. Until then the next request of the id waits.
+
+Where topics are replicated, what all in-sync replicas have takes the place of what is durable.
 
 That it is over is stored with what comes next of the id, or a little later: a crash before that finds the
 decision and the markers, and comes to the same end.
@@ -26,6 +28,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, Protocol, TypeVar
 
 from logstore.broker.codes import NONE, ErrorCode
+from logstore.broker.pending import Pending
 from logstore.broker.timers import Timers
 from logstore.broker.transactions.config import TransactionConfig
 from logstore.broker.transactions.requests import (
@@ -93,13 +96,15 @@ class TransactionLogs(Protocol):
 
     def append_markers(
         self, transaction: Transaction, partitions: Collection[TopicPartition]
-    ) -> frozenset[TopicPartition]:
-        """End the transaction in these partitions, as its state says. Returns those that did not take the
-        marker, and may take it later; those that are gone need none."""
+    ) -> Pending[frozenset[TopicPartition]]:
+        """End the transaction in these partitions, as its state says. The result are those that did not take
+        the marker, and may take it later; those that are gone need none. Into partitions of this directory
+        it is appended before the call returns."""
         ...
 
-    def open_transactions(self) -> dict[int, dict[TopicPartition, int]]:
-        """Of each producer id: the partitions that have records of it without a marker, and their epoch."""
+    def open_transactions(self) -> dict[int, dict[TopicPartition, int]] | None:
+        """Of each producer id: the partitions that have records of it without a marker, and their epoch. None
+        if other nodes have some of the partitions, and nothing is lost in a power cut of one of them."""
         ...
 
 
@@ -134,8 +139,24 @@ class _Entry:
         self.waiting: list[Callable[[], None]] | None = None  # mostly: a list takes memory in each id
 
 
+class _Once:
+    """A call that is made the first time only."""
+
+    __slots__ = ("_call", "_lock")
+
+    def __init__(self, call: Callable[[], object] | None) -> None:
+        self._lock = threading.Lock()
+        self._call = call
+
+    def __call__(self) -> None:
+        with self._lock:
+            call, self._call = self._call, None
+        if call is not None:
+            call()
+
+
 class TransactionCoordinator:
-    """Decides the transactions of one directory."""
+    """Decides the transactions of one directory, or of a cluster."""
 
     def __init__(
         self,
@@ -176,15 +197,22 @@ class TransactionCoordinator:
         for entry in entries.values():
             known = entry.transaction
             assert known is not None
+            if open_partitions is None:
+                self._go_on(entry, known.partitions)
+                continue
             found = open_partitions.get(known.producer_id, {})
             if known.state is TransactionState.ONGOING:
                 entry.transaction = known._replace(partitions=known.partitions.union(found))
                 continue
             mine = {partition for partition, epoch in found.items() if _is_of(known, partition, epoch)}
             self._abort_lost(known, {each: epoch for each, epoch in found.items() if each not in mine})
-            if known.state.is_ending:
-                entry.is_changing = entry.is_ending = True
-                self._mark(entry, mine)
+            self._go_on(entry, mine)
+
+    def _go_on(self, entry: _Entry, partitions: Collection[TopicPartition]) -> None:
+        """Finish what was decided, if anything was."""
+        if entry.transaction is not None and entry.transaction.state.is_ending:
+            entry.is_changing = entry.is_ending = True
+            self._mark(entry, partitions)
 
     def _abort_lost(self, known: Transaction, partitions: dict[TopicPartition, int]) -> None:
         refused = {}
@@ -195,7 +223,7 @@ class TransactionCoordinator:
                 partition,
             )
             lost = known._replace(state=TransactionState.PREPARE_ABORT, producer_epoch=epoch)
-            if self._logs.append_markers(lost, [partition]):
+            if self._logs.append_markers(lost, [partition]).poll():
                 refused[partition] = epoch
         if refused:
             self._timers.after(self._config.marker_retry_ms, lambda: self._abort_lost(known, refused))
@@ -274,7 +302,7 @@ class TransactionCoordinator:
 
         self._ask(self._entry(request.producer.transactional_id), decide, answer)
 
-    def writing(self, transactional_id: str) -> AbstractContextManager[Any]:
+    def writing(self, transactional_id: str, partition: TopicPartition) -> AbstractContextManager[Any]:
         """The transaction does not end inside of the block: no batch gets behind its marker."""
         entry = self._entry(transactional_id)
         return nullcontext() if entry is None else entry.writing
@@ -453,14 +481,24 @@ class TransactionCoordinator:
         after = entry.transaction
         assert after is not None
         with entry.writing:
-            refused = self._logs.append_markers(after, partitions)
-        if answer is not None:
-            answer()
-        if refused:
-            self._stick(entry, lambda: self._mark(entry, refused))
-        else:
-            entry.is_marked = True
-            self._logs.make_durable(after.partitions, lambda error: self._complete(entry, error))
+            marking = self._logs.append_markers(after, partitions)
+        answer_once = _Once(answer)
+        if answer is not None and marking.poll() is None:
+            self._timers.after(self._config.marker_patience_ms, answer_once)
+
+        def look() -> None:
+            refused = marking.poll()
+            if refused is None:
+                marking.on_wake(lambda: self._timers.after(0, look))
+                return
+            answer_once()
+            if refused:
+                self._stick(entry, lambda: self._mark(entry, refused))
+            else:
+                entry.is_marked = True
+                self._logs.make_durable(after.partitions, lambda error: self._complete(entry, error))
+
+        look()
 
     def _complete(self, entry: _Entry, error: ErrorCode = NONE) -> None:
         """All markers are there, and durable unless there was an error."""

@@ -28,6 +28,8 @@ class AddPartitionsToTransaction(NamedTuple):
 
     producer: TransactionalProducer
     partitions: tuple[TopicPartition, ...]
+    is_implied: bool = False
+    """The producer has not asked its coordinator: a batch says so, where the partition is led (KIP-890)."""
 
 
 class AddPartitionsResult(NamedTuple):
@@ -50,6 +52,8 @@ class AddOffsetsToTransaction(NamedTuple):
 
     producer: TransactionalProducer
     group: str
+    is_implied: bool = False
+    """The producer has not asked its coordinator: a commit says so, where the group is coordinated."""
 
 
 class EndTransaction(NamedTuple):

@@ -341,6 +341,13 @@ class Appending:
             if state.transaction_first_offset is not None
         }
 
+    def open_transaction_epoch(self, producer_id: int) -> int | None:
+        """The producer's epoch in its open transaction; None if it has none."""
+        with self._guard.own_lock():
+            state = self._core.producers.state_of(producer_id)
+            is_open = state is not None and state.transaction_first_offset is not None
+            return state.producer_epoch if state is not None and is_open else None
+
     def active_producers(self) -> tuple[ActiveProducer, ...]:
         """See :meth:`.Log.active_producers`."""
         with self._guard.own_lock(), self._guard as core:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.failures import code_of
 from logstore.broker.fetching import Shelf
+from logstore.broker.local import LocalBroker
 from logstore.broker.looking_up import INTERNAL_TOPICS
 from logstore.broker.pending import Answered, Pending
 from logstore.broker.requests import (
@@ -44,20 +45,23 @@ from logstore.broker.requests import (
 )
 from logstore.broker.settings import settings_of
 from logstore.broker.share.coordinator import ShareCoordinator
-from logstore.broker.transactions.coordinator import TransactionCoordinator
+from logstore.broker.transactions.requests import DescribedProducers, DescribeProducersResult
 from logstore.errors import LogstoreError, UsageError
 from logstore.format.header import decode_header
 from logstore.logdir.directory import LogDirectory
 from logstore.model import TopicPartition
 from logstore.replica.coordination.interface import View
 from logstore.replica.node.acknowledging import Acknowledgement, Awaited
+from logstore.replica.node.admitting import Refused
 from logstore.replica.node.assigning import config_of
 from logstore.replica.node.coordinating import GroupTerms
-from logstore.replica.node.group_requests import GroupBroker
 from logstore.replica.node.partition import PartitionReplica
+from logstore.replica.node.peers import Peers
 from logstore.replica.node.telling import ClusterTopicIds, LivingNodes
+from logstore.replica.node.transaction_requests import TransactionBroker
 from logstore.replica.rules.partition_state import Member, PartitionState
 from logstore.wire.handlers.call import ClusterNodes
+from logstore.wire.handlers.then import then_ask
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -66,6 +70,10 @@ R = TypeVar("R")
 class _OfPartition(Protocol):
     @property
     def partition(self) -> TopicPartition: ...
+
+
+class _One(NamedTuple):
+    partition: TopicPartition
 
 
 W = TypeVar("W", bound=_OfPartition)
@@ -90,7 +98,7 @@ class Changing(Protocol):
     def alter_configs(self, request: AlterConfigsRequest) -> TopicsResult: ...
 
 
-class NodeBroker(GroupBroker):
+class NodeBroker(TransactionBroker):
     """See :class:`~logstore.broker.broker.Broker`."""
 
     def __init__(
@@ -100,18 +108,17 @@ class NodeBroker(GroupBroker):
         replicas: Mapping[TopicPartition, PartitionReplica],
         view: Callable[[], View],
         changing: Changing,
-        is_coming: Callable[[str], bool],
+        is_coming: Callable[[str], bool | None],
+        peers: Peers,
     ) -> None:
-        """``is_coming``: whether there is a topic of which this node has not heard yet."""
-        super().__init__(directory)
+        """``is_coming``: whether there is a topic of which this node has not heard yet; None if nobody can
+        say."""
+        super().__init__(directory, node_id, replicas, view, is_coming, peers)
         self._groups.leave()  # each term has its own
         self.topics = ClusterTopicIds(view)  # type: ignore[assignment]  # it has the same methods
         self._shelf = Shelf(directory, self.refuses)
-        self._node_id = node_id
         self._replicas = replicas
-        self._view = view
         self._changing = changing
-        self._is_coming = is_coming
         self._cluster = LivingNodes(view)
         self.terms = GroupTerms(directory, replicas, self.use_groups)
 
@@ -123,11 +130,14 @@ class NodeBroker(GroupBroker):
     def cluster(self) -> ClusterNodes:  # type: ignore[override]
         return self._cluster
 
+    def look(self) -> None:
+        """Coordinate what this node has begun to lead, and no more what others lead now."""
+        self.terms.look()
+        self.transaction_terms.look()
+
     def close(self) -> None:
         self.terms.close()
-
-    def _transaction_coordinator(self) -> TransactionCoordinator:
-        raise UsageError("transactions are not there yet where topics are replicated")
+        self.transaction_terms.close()
 
     def _share_coordinator(self) -> ShareCoordinator:
         raise UsageError("queues are not there yet where topics are replicated")
@@ -135,6 +145,12 @@ class NodeBroker(GroupBroker):
     # Records
 
     def produce(self, request: ProduceRequest) -> Pending[ProduceResult]:
+        asked = self._admit_batches(request)
+        if asked is None:
+            return self._append(request, {})
+        return then_ask(asked, lambda refused: self._append(request, refused))
+
+    def _append(self, request: ProduceRequest, refused: Refused) -> Pending[ProduceResult]:
         by_all = request.acks == ACKS_ALL
         outcomes: list[ProducedPartition] = []
         taken: list[tuple[int, PartitionReplica, ProducePartition]] = []
@@ -143,6 +159,8 @@ class NodeBroker(GroupBroker):
             code, epoch = ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_EPOCH
             if replica is not None:
                 code, epoch = replica.check_produce(by_all=by_all)
+            if code is NONE:
+                code = refused.get(each.partition, NONE)
             outcomes.append(ProducedPartition(each.partition, code, message=_why(code)))
             if replica is not None and code is NONE:
                 taken.append((number, replica, each._replace(leader_epoch=epoch)))
@@ -151,7 +169,7 @@ class NodeBroker(GroupBroker):
         passed = request._replace(
             partitions=tuple([each for _, _, each in taken]), acks=ACKS_LEADER if by_all else request.acks
         )
-        appended = super().produce(passed).poll()
+        appended = LocalBroker.produce(self, passed).poll()
         assert appended is not None  # it waits only for all
         awaited = []
         for (number, replica, each), outcome in zip(taken, appended.partitions, strict=True):
@@ -223,6 +241,15 @@ class NodeBroker(GroupBroker):
         )
         return Answered(OffsetsForLeaderEpochResult(found))
 
+    def describe_producers(self, partitions: tuple[TopicPartition, ...]) -> Pending[DescribeProducersResult]:
+        ask = super().describe_producers
+        found = self._of_led(
+            tuple(map(_One, partitions)),
+            lambda led: _now(ask(tuple([each.partition for each in led]))).partitions,
+            lambda partition, code: DescribedProducers(partition, code, message=_WHY_NOT),
+        )
+        return Answered(DescribeProducersResult(found))
+
     def delete_records(self, request: DeleteRecordsRequest) -> Pending[DeleteRecordsResult]:
         ask = super().delete_records
         found = self._of_led(
@@ -291,7 +318,9 @@ def _now(pending: Pending[T]) -> T:
 def _why(code: ErrorCode) -> str | None:
     if code is ErrorCode.NOT_ENOUGH_REPLICAS:
         return "fewer replicas are in sync than min.insync.replicas; nothing was appended"
-    return None if code is NONE else _WHY_NOT
+    if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        return _WHY_NOT
+    return None if code is NONE else "the transaction does not take it now"
 
 
 def _end_of(wanted: ProducePartition, outcome: ProducedPartition, replica: PartitionReplica) -> int:

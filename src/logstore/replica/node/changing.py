@@ -23,7 +23,12 @@ from logstore.broker.requests import (
 from logstore.broker.settings import settings_of
 from logstore.config import TopicConfig
 from logstore.errors import TopicExistsError, UnknownTopicError, UsageError
-from logstore.format.names import OFFSETS_TOPIC, check_new_topic_name, has_name_clash
+from logstore.format.names import (
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    check_new_topic_name,
+    has_name_clash,
+)
 from logstore.logdir.directory import LogDirectory
 from logstore.replica.coordination.interface import Control, Topic, View
 from logstore.replica.node.assigning import config_of
@@ -31,6 +36,7 @@ from logstore.replica.node.placement import place
 from logstore.replica.rules.partition_state import Member, Registration
 
 _NO_FACTOR = -1
+_OF_COORDINATORS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 
 
 class ClusterTopics:
@@ -81,8 +87,8 @@ class ClusterTopics:
         if clash is not None:
             raise TopicExistsError(f"topic {clash!r} exists")
         replicas = self._placed(view, topic)
-        if not is_trial and topic.name != OFFSETS_TOPIC:
-            self._ensure_groups(control, view)
+        if not is_trial and topic.name not in _OF_COORDINATORS:
+            self._ensure_coordinators(control, view)
         topic_id = None
         if not is_trial:
             isr = [_living(view.registrations, each) for each in replicas]
@@ -96,10 +102,13 @@ class ClusterTopics:
             settings=settings_of(config),
         )
 
-    def _ensure_groups(self, control: Control, view: View) -> None:
-        """Who has topics has groups: their topic is made with the first one."""
-        if OFFSETS_TOPIC in view.topics:
-            return
+    def _ensure_coordinators(self, control: Control, view: View) -> None:
+        """Who has topics has groups and transactions: their topics are made with the first one."""
+        for name in _OF_COORDINATORS:
+            if name not in view.topics:
+                self._make_internal(control, view, name)
+
+    def _make_internal(self, control: Control, view: View, name: str) -> None:
         factor = min(self._replication_factor, len(_racks(view)))
         replicas = place(_racks(view), 1, factor, self._chance)
         isr = [_living(view.registrations, each) for each in replicas]
@@ -107,7 +116,7 @@ class ClusterTopics:
         defaults = self._directory.config.topic.to_properties()
         own = {key: value for key, value in config.items() if defaults.get(key) != value}
         with suppress(TopicExistsError):
-            control.create_topic(OFFSETS_TOPIC, replicas, isr, config=own)
+            control.create_topic(name, replicas, isr, config=own)
 
     def _placed(self, view: View, topic: NewTopic) -> Sequence[tuple[int, ...]]:
         if topic.assignments is not None:

@@ -32,9 +32,10 @@ from logstore.replica.node.assigning import Assignment, config_of
 from logstore.replica.node.broker import NodeBroker
 from logstore.replica.node.changing import ClusterTopics
 from logstore.replica.node.controlling import Controlling, TopicRules
-from logstore.replica.node.fetching import Fetchers, Link
+from logstore.replica.node.fetching import Fetchers
 from logstore.replica.node.life import LifeFile
 from logstore.replica.node.partition import PartitionReplica
+from logstore.replica.node.peers import Peers
 from logstore.replica.rules.leading import ReplicaConfig
 from logstore.replica.rules.partition_state import Member, PartitionState
 from logstore.schedule import start_thread
@@ -43,7 +44,7 @@ from logstore.turns import flushed_at_a_time, take_turns
 from logstore.warning import inform, warn
 from logstore.wire.addresses import Address
 from logstore.wire.listener.listener import Listener
-from logstore.wire.remote.following import Links
+from logstore.wire.remote.following import LeaderLink, Links
 
 LISTENER_NAME: Final = "PLAINTEXT"
 _TICK_SECONDS: Final = 0.25
@@ -131,7 +132,13 @@ class Node:
             self.directory, lambda: coordinator.view, lambda: self._controlling.control, replication_factor
         )
         self._broker = NodeBroker(
-            self.directory, node_id, self._replicas, lambda: coordinator.view, changing, self._is_coming
+            self.directory,
+            node_id,
+            self._replicas,
+            lambda: coordinator.view,
+            changing,
+            self._is_coming,
+            Peers(self._endpoint_of, self._connect),
         )
         store.serve_through(self._broker)
         self._listener: Listener | None = None
@@ -255,7 +262,7 @@ class Node:
                     return
                 self._guarded(replica, replica.on_tick)
                 self._fetchers.follow(replica)
-        self._broker.terms.look()
+        self._broker.look()
 
     def _fail(self, broken: PartitionReplica) -> None:
         """The disk has failed under a log: what the system holds of it in memory may be gone, and a start
@@ -332,6 +339,7 @@ class Node:
         if replica is not None:
             self._fetchers.let_go(replica)
             self._guarded(replica, replica.close)
+            self._broker.forget_partition(partition)
 
     def _configure(self, name: str, view: View) -> None:
         config = self._replica_config(name, view)
@@ -418,17 +426,18 @@ class Node:
                 replica = self._grown.pop()
                 self._guarded(replica, replica.on_growth)
 
-    def _is_coming(self, topic: str) -> bool:
+    def _is_coming(self, topic: str) -> bool | None:
+        """None if nobody can say."""
         try:
             return self._coordinator.read_state((topic, 0)) is not None
         except LogstoreError:
-            return False  # clients that want it ask again
+            return None  # clients that want it ask again
 
     def _endpoint_of(self, node_id: int) -> Endpoint | None:
         living = self._coordinator.view.living.get(node_id)
         return living.endpoints[0] if living is not None and living.endpoints else None
 
-    def _connect(self, endpoint: Endpoint) -> Link:
+    def _connect(self, endpoint: Endpoint) -> LeaderLink:
         return self._links.to(Address(endpoint.host, endpoint.port))
 
     def _topic_id_of(self, name: str) -> UUID | None:
@@ -482,7 +491,7 @@ class Node:
             bell.set()
         if self._listener is not None:
             self._listener.close()
-        self._broker.terms.close()
+        self._broker.close()
         self._fetchers.close()
         for thread in self._threads:
             thread.join(_STOP_SECONDS)

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 from uuid import UUID
 
 from logstore.model import TopicPartition
 from logstore.replica.coordination.interface import View
 from logstore.replica.node.coordinating import GROUPS
+from logstore.replica.node.transacting import TRANSACTIONS
 from logstore.wire.handlers.call import BrokerEndpoint, CoordinatorKind
 
 GetView = Callable[[], View]
+
+
+_COORDINATED: Final = {CoordinatorKind.GROUP: GROUPS, CoordinatorKind.TRANSACTION: TRANSACTIONS}
+
+
+def leader_of(view: View, partition: TopicPartition) -> int | None:
+    """The node that leads the partition, if it is there."""
+    state = view.partitions.get(partition)
+    if state is None or state.leader is None or state.leader.node_id not in view.living:
+        return None
+    return state.leader.node_id
 
 
 class LivingNodes:
@@ -35,15 +48,14 @@ class LivingNodes:
         return -1 if seat is None else seat.member.node_id
 
     def coordinator_of(self, kind: CoordinatorKind, key: str) -> int:
-        """The leader of the partition that has all groups. What there is not yet where topics are
-        replicated, any node says so."""
+        """The leader of the partition that has all groups, or all transactions. Queues are not there yet
+        where topics are replicated: any node says so."""
         view = self._view()
-        if kind is not CoordinatorKind.GROUP:
+        partition = _COORDINATED.get(kind)
+        if partition is None:
             return min(view.living, default=-1)
-        state = view.partitions.get(GROUPS)
-        if state is None or state.leader is None or state.leader.node_id not in view.living:
-            return -1
-        return state.leader.node_id
+        found = leader_of(view, partition)
+        return -1 if found is None else found
 
 
 class ClusterTopicIds:

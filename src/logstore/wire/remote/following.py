@@ -1,12 +1,12 @@
-"""Links of a follower to its leaders: one broker each, at an address that is known, over one connection and
-one fetch session. Nothing is looked up.
+"""Links of a node to others: one broker each, at an address that is known. Nothing is looked up. Fetches
+have one session, and one connection.
 """
 
 from __future__ import annotations
 
 import ssl
 import weakref
-from typing import Final
+from typing import Final, TypeVar
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.requests import FetchRequest, FetchResult
@@ -17,6 +17,10 @@ from logstore.wire.remote.loop import Loop
 from logstore.wire.remote.nodes import Dialer, Lane, Node
 from logstore.wire.remote.questions import ANY_VERSION, Question, RemotePending, Reply, throttle_of
 from logstore.wire.remote.settings import RemoteConfig, Sasl
+from logstore.wire.remote.translate.translation import Translation
+
+Q = TypeVar("Q")
+R = TypeVar("R")
 
 _FIRST_VERSION: Final = 12
 """In which a follower tells the epoch of what it has."""
@@ -92,6 +96,26 @@ class LeaderLink:
             ),
         )
 
+    def ask(self, translation: Translation[Q, R], request: Q) -> RemotePending[R]:
+        """Anything else, once. What waits at the broker holds up nothing else."""
+        pending: RemotePending[R] = RemotePending()
+        config = self._dialer.config
+        self._node.ask(
+            translation.lane,
+            Question(
+                translation.key,
+                lambda version: translation.build(request, version),
+                lambda reply: pending.complete_throttled(
+                    translation.result_of(request, reply), throttle_of(reply)
+                ),
+                client_id=self._dialer.client_id,
+                timeout_ms=config.request_timeout_ms + translation.wait_ms(request),
+                first=translation.first,
+                last=translation.last,
+            ),
+        )
+        return pending
+
     def close(self) -> None:
-        """End the connection."""
+        """End the connections."""
         self._node.close()

@@ -42,6 +42,7 @@ _OF_COORDINATORS: Final = {
     ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_ENOUGH_REPLICAS,
 }
 """What clients of this request know, in place of what a coordinator says: that the producer is shut out, and
 that the batch may be sent again."""
@@ -93,7 +94,8 @@ def _to_add(call: Call, asked: ToAppend) -> AddPartitionsToTransaction | None:
     )
     if producer is None or not partitions:
         return None
-    return AddPartitionsToTransaction(TransactionalProducer(asked.transactional_id, *producer), partitions)
+    by = TransactionalProducer(asked.transactional_id, *producer)
+    return AddPartitionsToTransaction(by, partitions, is_implied=True)
 
 
 def _joined(asked: ToAppend, refused: dict[TopicPartition, ProducedPartition], rest: Appended) -> Appended:

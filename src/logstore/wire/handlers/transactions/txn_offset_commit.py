@@ -81,7 +81,7 @@ def _commit(
             return Answered(OffsetCommitResult(dict.fromkeys(asked.offsets, code)))
         return call.broker.offset_commit(asked)
 
-    adds = AddOffsetsToTransaction(producer, asked.group)
+    adds = AddOffsetsToTransaction(producer, asked.group, is_implied=True)
     return then_ask(call.broker.add_offsets_to_transaction(adds), then_commit)
 
 

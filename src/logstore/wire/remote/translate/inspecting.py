@@ -19,6 +19,7 @@ from logstore.wire.apis import ApiKey
 from logstore.wire.messages.cluster import describe_log_dirs
 from logstore.wire.messages.transactions import describe_producers, write_txn_markers
 from logstore.wire.remote.codes import code_of_number, why_of_number
+from logstore.wire.remote.nodes import Lane
 from logstore.wire.remote.translate.translation import Answers, Translation, by_topic, partition_of
 
 _LEFT_OUT: Final = "the broker's answer says nothing of it"
@@ -161,6 +162,7 @@ WRITE_MARKERS: Final = Translation(
         )
     ),
     judge=lambda _: ErrorCode.NONE,
+    lane=Lane.WAITS,
 )
 
 # DescribeLogDirs

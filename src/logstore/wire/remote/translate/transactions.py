@@ -37,6 +37,7 @@ _NO_TRANSACTION_MS: Final = 60_000
 """The field is there, and means nothing, if there is no transactional id."""
 _ONE_TRANSACTION: Final = 3
 """AddPartitionsToTxn: later versions are for brokers."""
+_MANY_TRANSACTIONS: Final = 4
 _KEEPS_EPOCH: Final = 4
 """EndTxn: later versions give the producer its next epoch (KIP-890)."""
 _FEATURE: Final = "transaction.version"
@@ -93,6 +94,39 @@ ADD_PARTITIONS: Final = Translation[AddPartitionsToTransaction, AddPartitionsRes
     refuse=lambda request, code, message: AddPartitionsResult(dict.fromkeys(request.partitions, code)),
     last=_ONE_TRANSACTION,
 )
+
+
+def adding_for_clients(*, verify_only: bool) -> Translation[AddPartitionsToTransaction, AddPartitionsResult]:
+    """AddPartitionsToTxn as brokers ask it: for a producer that has not asked, or whether it has."""
+
+    def build(
+        request: AddPartitionsToTransaction, version: int
+    ) -> add_partitions_to_txn.AddPartitionsToTxnRequest:
+        asked = _build_add(request, version)
+        one = add_partitions_to_txn.Transaction(
+            asked.transactional_id, asked.producer_id, asked.producer_epoch, verify_only, asked.topics
+        )
+        return add_partitions_to_txn.AddPartitionsToTxnRequest(transactions=(one,))
+
+    def parse(request: AddPartitionsToTransaction, response: Any) -> AddPartitionsResult:
+        if response.error_code:
+            code = code_of_number(response.error_code)
+            return AddPartitionsResult(dict.fromkeys(request.partitions, code))
+        (one,) = response.transactions
+        numbers = codes_of(request.partitions, one.topics)
+        return AddPartitionsResult({each: code_of_number(number) for each, number in numbers.items()})
+
+    return Translation(
+        key=ApiKey.ADD_PARTITIONS_TO_TXN,
+        build=build,
+        parse=parse,
+        refuse=ADD_PARTITIONS.refuse,
+        first=_MANY_TRANSACTIONS,
+    )
+
+
+ADD_FOR_CLIENTS: Final = adding_for_clients(verify_only=False)
+VERIFY: Final = adding_for_clients(verify_only=True)
 
 ADD_OFFSETS: Final = Translation[AddOffsetsToTransaction, ErrorCode](
     key=ApiKey.ADD_OFFSETS_TO_TXN,

@@ -1,0 +1,113 @@
+"""Transactions of a cluster: over partitions that several nodes lead, and past the node that coordinates
+them. Costs about 20 s."""
+
+from __future__ import annotations
+
+import pytest
+
+import logstore
+from logstore.errors import ProducerFencedError
+from logstore.model import Isolation, TopicPartition
+from logstore.replica.node import marking
+from logstore.replica.node.transacting import TRANSACTIONS
+from tests.replica.node.cluster import eventually
+
+PARTITIONS = 6
+GROUPS = TopicPartition("__consumer_offsets", 0)
+
+
+@pytest.fixture
+def remote(cluster):
+    with logstore.connect(*cluster.addresses) as opened:
+        opened.create_topic("t", partitions=PARTITIONS)
+        for partition in (TRANSACTIONS, GROUPS, TopicPartition("t", PARTITIONS - 1)):
+            cluster.wait_for_isr(partition, 3)
+        yield opened
+
+
+def send(producer, value):
+    for partition in range(PARTITIONS):
+        producer.send("t", value, partition=partition)
+
+
+def committed(remote, count):
+    """The values in order of arrival, of each partition the same."""
+    found = []
+    with remote.consumer("t", isolation=Isolation.COMMITTED) as consumer:
+        while len(found) < count * PARTITIONS:
+            found += consumer.poll(20.0)
+    for number in range(PARTITIONS):
+        values = [each.value for each in found if each.partition == number]
+        assert values == [each.value for each in found if each.partition == 0]
+    return values
+
+
+def test_all_or_nothing_at_several_leaders(cluster, remote):
+    assert len({cluster.leader_of(TopicPartition("t", number)).node_id for number in range(PARTITIONS)}) == 3
+    with remote.producer(transactional_id="a") as producer:
+        for number in range(3):
+            with producer.transaction() as transaction:
+                send(producer, b"%d" % number)
+                transaction.commit_offsets("g", {("t", 0): number})
+            transaction = producer.transaction().__enter__()
+            send(producer, b"nothing")
+            transaction.commit_offsets("g", {("t", 0): 99})
+            transaction.abort()
+    assert committed(remote, 3) == [b"0", b"1", b"2"]
+    assert remote.offsets("g")[TopicPartition("t", 0)].offset == 2
+    ends = {node_id: cluster.log(node_id, TRANSACTIONS).log_end_offset for node_id in cluster.nodes}
+    assert max(ends.values()) > 0
+
+
+@pytest.mark.parametrize("way", ["stop", "crash"])
+def test_an_open_transaction_outlives_its_coordinator(cluster, remote, way):
+    with remote.producer(transactional_id="a") as producer:
+        with producer.transaction():
+            send(producer, b"before")
+            first = cluster.leader_of(TRANSACTIONS).node_id
+            getattr(cluster, way)(first)
+            eventually(lambda: cluster.state_of(TRANSACTIONS).leader not in (None, first))
+        assert cluster.leader_of(TRANSACTIONS).node_id != first
+        with producer.transaction():
+            send(producer, b"after")
+    assert committed(remote, 2) == [b"before", b"after"]
+
+
+@pytest.mark.parametrize("is_good", [True, False])
+def test_what_was_decided_is_finished_by_the_next_coordinator(cluster, remote, is_good, monkeypatch):
+    """The first one dies when the decision is stored, and no partition has heard of it."""
+    first = cluster.leader_of(TRANSACTIONS).node_id
+    append = marking.ClusterLogs.append_markers
+
+    def append_later(self, transaction, partitions):
+        if self._node_id == first:
+            return marking.Answered(frozenset(partitions))
+        return append(self, transaction, partitions)
+
+    monkeypatch.setattr(marking.ClusterLogs, "append_markers", append_later)
+    with remote.producer(transactional_id="a") as producer:
+        transaction = producer.transaction().__enter__()
+        send(producer, b"decided")
+        transaction.commit_offsets("g", {("t", 0): 7})
+        transaction.commit() if is_good else transaction.abort()
+    cluster.crash(first)
+    with remote.producer(transactional_id="b") as producer, producer.transaction():
+        send(producer, b"next")
+    assert committed(remote, 1 + is_good) == [b"decided", b"next"][not is_good :]
+    found = remote.offsets("g").get(TopicPartition("t", 0))
+    assert (found.offset if found else None) == (7 if is_good else None)
+
+
+def test_a_producer_that_was_replaced_is_shut_out(cluster, remote):
+    old = remote.producer(transactional_id="a")
+    old.transaction().__enter__()
+    send(old, b"old")
+    old.flush()
+    cluster.stop(cluster.leader_of(TRANSACTIONS).node_id)
+    with remote.producer(transactional_id="a") as new, new.transaction():
+        send(new, b"new")
+    with pytest.raises(ProducerFencedError):
+        old.send("t", b"late", partition=0).result(20)
+    with pytest.raises(ProducerFencedError):
+        old.close()
+    assert committed(remote, 1) == [b"new"]
