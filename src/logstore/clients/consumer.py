@@ -218,6 +218,8 @@ class Consumer(BoundToProcess):
             InvalidRecordError: a deserializer refuses a record; names it. The records before it were given by
                 the poll before. The position stays, as with damage.
             RetriableError: :meth:`wakeup` was called.
+            StorageError: the group cannot be stored, as on a full disk, and so has no members. The next poll
+                joins again.
             UsageError: there is nothing to read, or another thread polls.
             ClosedError, ForkedError: the consumer cannot be used; it or its store was closed, also while this
                 call waits.

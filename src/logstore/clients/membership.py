@@ -42,6 +42,7 @@ from logstore.format.messages.consumer_protocol import (
     encode_assignment,
     ungrouped,
 )
+from logstore.format.names import OFFSETS_TOPIC
 from logstore.model import TopicPartition
 
 _CLIENT_ID: Final = "logstore"
@@ -305,6 +306,13 @@ class Membership:
         if error is ErrorCode.REBALANCE_IN_PROGRESS:
             self._outside()
             return True
+        if error is ErrorCode.KAFKA_STORAGE_ERROR:  # a full or failed disk: to go on trying would hide it
+            self._outside()
+            raise error_of(
+                error,
+                f"group {self._group!r} cannot be stored, so nobody joins it: look after the disk, and at "
+                f"the topic {OFFSETS_TOPIC}, which may have to be reopened; then poll again",
+            )
         if error in RETRIABLE:
             self._outside()
             self._next_ms = self._clock.monotonic_ms() + _RETRY_MS
