@@ -19,7 +19,7 @@ from logstore.replica.rules.actions import (
     Take,
     TruncateTo,
 )
-from logstore.replica.rules.electing import Choice, elect
+from logstore.replica.rules.electing import Choice, elect, prefer
 from logstore.replica.rules.following import plan_cut
 from logstore.replica.rules.leading import ReplicaConfig
 from logstore.replica.rules.partition_state import Member, PartitionState, Registration
@@ -53,6 +53,22 @@ def test_a_leader_that_lives_stays():
     assert elect(LED, living(A, B, C), min_isr=2).state == LED
     found = elect(LED, living(A, B), min_isr=2)
     assert found == (Choice.STAYS, LED._replace(isr=(A, B)))
+
+
+def test_the_preferred_leader_leads_again_when_it_has_everything():
+    led = LED._replace(leader=B)
+    found = prefer(led, living(A, B, C), min_isr=2)
+    assert found == led._replace(leader=A, leader_epoch=6)
+    assert prefer(found, living(A, B, C), min_isr=2) is None  # it leads
+    assert prefer(led, living(B, C), min_isr=2) is None  # it is not there
+    assert prefer(led, living(A, B, C, leaving=[1]), min_isr=2) is None
+    assert prefer(led._replace(isr=(B, C)), living(A, B, C), min_isr=2) is None  # it has not caught up
+    lost = {**living(B, C), 1: Registration(1, 9, 9, 0)}
+    assert prefer(led, lost, min_isr=2) is None  # it has lost what it had when it was in sync
+    assert prefer(led, lost, min_isr=2, is_durable=True).leader == Member(1, 9)
+    assert prefer(led._replace(leader=None), living(A, B, C), min_isr=2) is None  # that is an election
+    without_c = prefer(led, living(A, B), min_isr=2)
+    assert without_c.isr == (A, B)
 
 
 def test_the_next_in_the_order_of_preference_leads():

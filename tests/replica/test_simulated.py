@@ -10,7 +10,7 @@ from tests.replica.planted import PLANTED, planted
 from tests.replica.stored_log import StoredLog
 from tests.rotation import seed_of_turn
 
-LONGEST_SEARCH = 60
+LONGEST_SEARCH = 200
 RARE = {"counts_those_that_are_about_to_join"}
 """One seed in some hundred finds these."""
 

@@ -30,6 +30,7 @@ _KINDS: Final[dict[str, type]] = {
     "allow_anonymous": bool,
     "replication_factor": int,
     "replica_lag_time_max_ms": int,
+    "leader_imbalance_check_interval_seconds": int,
     "session_ms": int,
     "settings": dict,
 }
@@ -41,6 +42,7 @@ _OF_NODE: Final = (
     "allow_anonymous",
     "replication_factor",
     "replica_lag_time_max_ms",
+    "leader_imbalance_check_interval_seconds",
 )
 
 

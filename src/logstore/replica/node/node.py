@@ -76,6 +76,7 @@ class Node:
         rack: str | None = None,
         replication_factor: int = 3,
         replica_lag_time_max_ms: int = 30_000,
+        leader_imbalance_check_interval_seconds: int = 300,
         **settings: Any,
     ) -> None:
         """
@@ -89,6 +90,9 @@ class Node:
             replication_factor: of topics that are created without one; no more than there are nodes.
             replica_lag_time_max_ms: a follower that has not caught up for so long leaves the in-sync
                 replicas.
+            leader_imbalance_check_interval_seconds: how often partitions are given back to the first of
+                their replicas, while this node is the controller; 0 for never. A node that leads at least
+                nine tenths of what prefers it is left as it is.
             settings: of the listener: see :meth:`.Store.listen`.
 
         Raises:
@@ -99,6 +103,8 @@ class Node:
         check_least("node_id", node_id, 0)
         check_least("replication_factor", replication_factor, 1)
         check_least("replica_lag_time_max_ms", replica_lag_time_max_ms, 1)
+        balance_seconds = leader_imbalance_check_interval_seconds
+        check_least("leader_imbalance_check_interval_seconds", balance_seconds, 0)
         if not isinstance(store, Store):
             raise UsageError(f"store is {shown(store)}; it must be what logstore.open() returns")
         self.node_id = node_id
@@ -127,7 +133,7 @@ class Node:
         """Whether it was told of everything once."""
         self._links = Links(f"logstore-node-{node_id}")
         self._fetchers = Fetchers(lambda: self._member, self._endpoint_of, self._connect, self._topic_id_of)
-        self._controlling = Controlling(lambda: self._coordinator.view, self._rules_of)
+        self._controlling = Controlling(lambda: self._coordinator.view, self._rules_of, balance_seconds)
         changing = ClusterTopics(
             self.directory, lambda: coordinator.view, lambda: self._controlling.control, replication_factor
         )
@@ -139,6 +145,7 @@ class Node:
             changing,
             self._is_coming,
             Peers(self._endpoint_of, self._connect),
+            self._controlling.elect_now,
         )
         store.serve_through(self._broker)
         self._listener: Listener | None = None

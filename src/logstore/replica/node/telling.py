@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, Protocol
 from uuid import UUID
 
+from logstore.broker.codes import ErrorCode
 from logstore.model import TopicPartition
 from logstore.replica.coordination.interface import View
 from logstore.replica.node.coordinating import GROUPS
@@ -13,6 +14,14 @@ from logstore.replica.node.transacting import TRANSACTIONS
 from logstore.wire.handlers.call import BrokerEndpoint, CoordinatorKind
 
 GetView = Callable[[], View]
+
+
+class Elect(Protocol):
+    """See :meth:`.Controlling.elect_now`."""
+
+    def __call__(
+        self, partitions: Collection[tuple[str, int]] | None, /, *, is_unclean: bool
+    ) -> Mapping[tuple[str, int], ErrorCode] | None: ...
 
 
 _COORDINATED: Final = {CoordinatorKind.GROUP: GROUPS, CoordinatorKind.TRANSACTION: TRANSACTIONS}
@@ -29,8 +38,15 @@ def leader_of(view: View, partition: TopicPartition) -> int | None:
 class LivingNodes:
     """See :class:`~logstore.wire.handlers.call.ClusterNodes`."""
 
-    def __init__(self, view: GetView) -> None:
+    def __init__(self, view: GetView, elect: Elect) -> None:
         self._view = view
+        self._elect = elect
+
+    def elect(
+        self, partitions: Collection[TopicPartition] | None, *, is_unclean: bool
+    ) -> Mapping[TopicPartition, ErrorCode] | None:
+        found = self._elect(partitions, is_unclean=is_unclean)
+        return None if found is None else {TopicPartition(*each): code for each, code in found.items()}
 
     def brokers(self) -> tuple[BrokerEndpoint, ...]:
         return tuple(

@@ -11,6 +11,9 @@ In this order, each of the replicas' order of preference:
 6. Nobody, until one comes back.
 
 A node with another disk has lost its log, and is never chosen for what the log had, except by 5.
+
+The first of the replicas is the *preferred leader*. When it has come back, and has everything again, it may
+lead in place of one that leads well (:func:`prefer`): else one node would lead most after a few losses.
 """
 
 from __future__ import annotations
@@ -56,8 +59,7 @@ def elect(
     """
 
     def is_kept(member: Member) -> bool:
-        alive = living.get(member.node_id)
-        return alive is not None and alive.has_kept(member, is_durable=is_durable)
+        return _is_kept(member, living, is_durable=is_durable)
 
     # Members that live on in another life stay in the ISR as they were: the leader sees what they have.
     isr = [each for each in state.isr if is_kept(each)]
@@ -81,6 +83,26 @@ def elect(
     if state.leader is None:
         return Election(Choice.NOBODY, state)
     return Election(Choice.NOBODY, state._replace(leader=None, leader_epoch=state.leader_epoch + 1))
+
+
+def prefer(
+    state: PartitionState, living: Living, *, min_isr: int, is_durable: bool = False
+) -> PartitionState | None:
+    """The state in which the preferred leader leads; None if it leads already, or cannot. Arguments as of
+    :func:`elect`."""
+    preferred = state.member(state.replicas[0])
+    if preferred is None or state.leader is None or state.leader.node_id == preferred.node_id:
+        return None
+    if not _is_kept(preferred, living, is_durable=is_durable) or living[preferred.node_id].is_leaving:
+        return None
+    isr = [_now(each, living) for each in state.isr if _is_kept(each, living, is_durable=is_durable)]
+    return _led_by(state, _now(preferred, living), isr, min_isr)
+
+
+def _is_kept(member: Member, living: Living, *, is_durable: bool) -> bool:
+    """Whether the node is there, and has what it had as this member."""
+    alive = living.get(member.node_id)
+    return alive is not None and alive.has_kept(member, is_durable=is_durable)
 
 
 def _can_stay(leader: Member, living: Living) -> bool:

@@ -64,6 +64,8 @@ class Coordinator:
         self.state = state
         self.living: dict[int, Registration] = {}
         self.controller: Member | None = None
+        self.handed_over: set[int] = set()
+        """The leader epochs that were ended while their leader lived."""
         self._lives = 0
         self._known = {node_id: _Known() for node_id in state.replicas}
         world.network.connect(COORDINATOR, lambda call: call())
@@ -118,14 +120,24 @@ class Coordinator:
         if self.controller == alive.member:
             self._tell_controller()
 
-    def propose(self, proposer: Member, state: PartitionState, *, as_controller: bool = False) -> None:
-        """Replace the state, if it is still the one that the proposer has seen."""
+    def propose(
+        self,
+        proposer: Member,
+        state: PartitionState,
+        *,
+        as_controller: bool = False,
+        hands_over: bool = False,
+    ) -> None:
+        """Replace the state, if it is still the one that the proposer has seen. ``hands_over``: its leader
+        leads well, and is to let another."""
         alive = self.living.get(proposer.node_id)
         may = alive is not None and alive.member == proposer
         if as_controller and self.controller != proposer:
             may = False
         if not may or not self.is_newest(state):
             return
+        if hands_over:
+            self.handed_over.add(self.state.leader_epoch)
         self.state = replaced = state._replace(version=self.state.version + 1)
         self._on_change()
         for node_id in self._nodes:

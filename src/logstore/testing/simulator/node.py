@@ -22,7 +22,7 @@ from logstore.replica.rules.actions import (
     Take,
     TruncateTo,
 )
-from logstore.replica.rules.electing import elect
+from logstore.replica.rules.electing import elect, prefer
 from logstore.replica.rules.leading import ReplicaConfig
 from logstore.replica.rules.partition_state import Living, Member, PartitionState
 from logstore.replica.rules.replica import Replica
@@ -38,6 +38,7 @@ _TICK_MS: Final = 20
 _BEAT_MS: Final = 100
 _GIVE_UP_MS: Final = 150
 _FLUSH_SHARE: Final = 0.3
+_PREFER_SHARE = 0.3
 
 
 @dataclass(slots=True)
@@ -236,10 +237,17 @@ class Node:
         election = elect(
             state, living, min_isr=self._config.min_insync_replicas, is_durable=self._config.is_durable
         )
+        wanted, hands_over = None, False
         if election.state != state:
             self._watcher.note_election(election.choice)
-            member, coordinator = self.replica.member, self.coordinator
-            self._say(lambda: coordinator.propose(member, election.state, as_controller=True))
+            wanted = election.state
+        elif self._world.rng.random() < _PREFER_SHARE:
+            config = self._config
+            wanted = prefer(state, living, min_isr=config.min_insync_replicas, is_durable=config.is_durable)
+            hands_over = True
+        if wanted is not None:
+            member, coordinator, chosen = self.replica.member, self.coordinator, wanted
+            self._say(lambda: coordinator.propose(member, chosen, as_controller=True, hands_over=hands_over))
 
     # The partition
 
@@ -264,7 +272,8 @@ class Node:
         self._check_lease()
         if replica is None or replica.leading is None or not replica.leading.has_enough:
             return
-        self._watcher.note_append(self.node_id, replica.leader_epoch)
+        epoch = replica.leader_epoch
+        self._watcher.note_append(self.node_id, epoch, was_handed_over=epoch in self.coordinator.handed_over)
         self._promised.append(_Promised(self.log.append(value), value))
         self._do(replica.on_growth(int(self._now_ms())))
 

@@ -4,7 +4,8 @@
   node it is read.
 * A leader has all of it when it begins, unless the election has said that it may not.
 * What was acknowledged to a client is part of it.
-* A leader takes nothing any more when another has begun.
+* A leader that was not heard of takes nothing any more when another has begun. One that is to hand over may
+  not have heard of it yet: what it takes meanwhile is acknowledged to nobody.
 """
 
 from __future__ import annotations
@@ -56,10 +57,10 @@ class Watcher:
             self.acknowledged.pop(value, None)
         del self.committed[offset:]
 
-    def note_append(self, node_id: int, epoch: int) -> None:
-        """A leader takes a record."""
+    def note_append(self, node_id: int, epoch: int, *, was_handed_over: bool) -> None:
+        """A leader takes a record. ``was_handed_over``: its term was ended while it lived."""
         self.counts["appends"] += 1
-        if epoch < self._newest_epoch:
+        if epoch < self._newest_epoch and not was_handed_over:
             raise ViolationError(
                 f"node {node_id} still writes in epoch {epoch}, and {self._newest_epoch} has begun"
             )

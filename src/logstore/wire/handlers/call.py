@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Any, Final, NamedTuple, Protocol
@@ -106,6 +106,17 @@ class ClusterNodes(Protocol):
 
     def coordinator_of(self, kind: CoordinatorKind, key: str) -> int:
         """Which node coordinates a group or the transactions of an id; -1 if none does now."""
+        ...
+
+    def elect(
+        self, partitions: Collection[TopicPartition] | None, *, is_unclean: bool
+    ) -> Mapping[TopicPartition, ErrorCode] | None:
+        """Let preferred leaders lead these partitions, or all; or anybody those that have no leader. None if
+        another node does that.
+
+        Raises:
+            LogstoreError: it cannot be done now.
+        """
         ...
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from logstore.broker.codes import ErrorCode
+from logstore.broker.failures import code_of
 from logstore.broker.pending import Answered, Pending
 from logstore.broker.requests import MetadataRequest, MetadataResult, PartitionMetadata, TopicMetadata
+from logstore.errors import LogstoreError
 from logstore.logdir.acls import Operation
-from logstore.wire.handlers.call import Call, told
+from logstore.model import TopicPartition
+from logstore.wire.handlers.call import Call, ClusterNodes, told
 from logstore.wire.handlers.then import then
 from logstore.wire.messages.cluster.elect_leaders import (
     ElectLeadersRequest,
@@ -22,16 +25,49 @@ _NOT_POSSIBLE: Final = {
     1: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
 }
 """Of each type of election: the error if there is nothing to elect."""
+_WHY: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such partition",
+    ErrorCode.ELECTION_NOT_NEEDED: "it is led as it should be",
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "the first of its replicas is not in sync, or not there",
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "none of its replicas lives",
+    ErrorCode.REQUEST_TIMED_OUT: "it was changed meanwhile; ask again",
+}
 
 
 def answer(call: Call, request: ElectLeadersRequest, version: int) -> Pending[ElectLeadersResponse]:
-    """There is nothing to elect: a partition has one replica, which leads it if it can be used."""
+    """Let preferred leaders lead, or anybody in place of nobody. A node that is alone has nothing to elect:
+    a partition has one replica, which leads it if it can be used."""
     if not call.allows_cluster(Operation.ALTER):
         return Answered(refuse(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, version))
     if request.election_type not in _NOT_POSSIBLE:
         return Answered(refuse(request, ErrorCode.INVALID_REQUEST, version))
+    if call.node.cluster is not None:
+        return Answered(_elect(call.node.cluster, request, version))
     names = None if request.topics is None else tuple(dict.fromkeys(each.name for each in request.topics))
     return then(call.broker.metadata(MetadataRequest(names)), lambda found: _response(request, found))
+
+
+def _elect(cluster: ClusterNodes, request: ElectLeadersRequest, version: int) -> ElectLeadersResponse:
+    wanted = (
+        None
+        if request.topics is None
+        else [TopicPartition(topic.name, each) for topic in request.topics for each in topic.partitions]
+    )
+    try:
+        found = cluster.elect(wanted, is_unclean=bool(request.election_type))
+    except LogstoreError as error:
+        return refuse(request, code_of(error), version)
+    if found is None:
+        return refuse(request, ErrorCode.NOT_CONTROLLER, version)
+    if wanted is None:  # of all partitions, those are named of which there was anything to elect
+        found = {each: code for each, code in found.items() if code is not ErrorCode.ELECTION_NOT_NEEDED}
+    by_topic: dict[str, list[PartitionResult]] = {}
+    for each, code in found.items():
+        result = PartitionResult(each.partition, code, _WHY.get(code))
+        by_topic.setdefault(each.topic, []).append(result)
+    return ElectLeadersResponse(
+        topics=tuple(TopicResult(name, tuple(results)) for name, results in by_topic.items())
+    )
 
 
 def _response(request: ElectLeadersRequest, found: MetadataResult) -> ElectLeadersResponse:
