@@ -114,10 +114,10 @@ def _codes(errors: Mapping[TopicPartition, ErrorCode], version: int) -> CodeOf:
 def _verify(found: DescribedTransaction, asks: TransactionalProducer, version: int) -> CodeOf:
     """Whether each partition is in the producer's open transaction (KIP-890)."""
     code = ErrorCode.NONE
-    if found.error is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND or found.producer_id != asks.producer_id:
-        code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    elif found.error is not ErrorCode.NONE:
+    if found.error not in (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
         code = found.error
+    elif found.producer_id != asks.producer_id:
+        code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
     elif found.producer_epoch != asks.producer_epoch:
         code = ErrorCode.PRODUCER_FENCED
     elif found.state.is_ending:
