@@ -127,6 +127,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.compaction
 	$(BIN)/python -m benchmarks.clients
 	$(BIN)/python -m benchmarks.listening
+	$(BIN)/python -m benchmarks.replicas
 	$(BIN)/python -m benchmarks.queues
 	$(BIN)/python -m benchmarks.spark
 

@@ -47,6 +47,7 @@ def _create_topic(address: str, topic: str, *, partitions: int, settings: dict[s
 _HELD: Final = Held()
 DEEDS: Final[dict[str, Callable[..., Found]]] = {
     "create_topic": _create_topic,
+    "create_topic_there": librdkafka.create_topic,
     "delete_topic": librdkafka.delete_topic,
     "fill": raw.fill,
     "produce": raw.measure_produce,

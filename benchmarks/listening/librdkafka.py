@@ -17,12 +17,14 @@ _PATIENCE_SECONDS: Final = 30.0
 _QUIET: Final = {"log_level": 0}
 
 
-def create_topic(address: str, topic: str, *, partitions: int, settings: dict[str, str]) -> Found:
+def create_topic(
+    address: str, topic: str, *, partitions: int, settings: dict[str, str], replicas: int = 1
+) -> Found:
     """A topic with settings."""
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
     admin = AdminClient({"bootstrap.servers": address, **_QUIET})
-    made = admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])
+    made = admin.create_topics([NewTopic(topic, partitions, replicas, config=settings)])
     made[topic].result(_PATIENCE_SECONDS)
     return {}
 

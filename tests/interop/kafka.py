@@ -244,13 +244,18 @@ class KafkaBroker:
         config: Mapping[str, object] | None = None,
         version: str = NEWEST,
         jvm_flags: Sequence[str] = JVM_FLAGS,
+        node_id: int = 1,
+        joins: KafkaBroker | None = None,
     ) -> None:
+        """``joins``: the broker whose cluster and controller this one has, without being a controller."""
         self.version = version
+        self.node_id = node_id
+        self._joins = joins
         self._jvm_flags = tuple(jvm_flags)
         self.home = home
         self.log_dir = log_dir or home / "data"
         self.log_file = home / "broker.log"
-        self.port = 0
+        self.port = self.controller_port = 0
         self._ports: list[int] = []
         self._extra = dict(config or {})
         self._process: subprocess.Popen[bytes] | None = None
@@ -376,12 +381,12 @@ class KafkaBroker:
         self.home.mkdir(parents=True, exist_ok=True)
         if not same_ports:
             self._ports = _free_ports(2)
-        self.port, controller_port = self._ports
+        self.port, self.controller_port = self._ports
         settings: dict[str, object] = {
             "process.roles": "broker,controller",
-            "node.id": 1,
-            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller_port}",
+            "node.id": self.node_id,
+            "controller.quorum.voters": f"{self.node_id}@127.0.0.1:{self.controller_port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "controller.listener.names": "CONTROLLER",
@@ -405,6 +410,10 @@ class KafkaBroker:
             # Old fixtures must not be removed for their age while a test reads them.
             "log.retention.ms": -1,
         }
+        if self._joins is not None:
+            voter = f"{self._joins.node_id}@127.0.0.1:{self._joins.controller_port}"
+            listener = f"PLAINTEXT://127.0.0.1:{self.port}"
+            settings |= {"process.roles": "broker", "controller.quorum.voters": voter, "listeners": listener}
         settings |= self._extra
         self._properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
 

@@ -233,6 +233,32 @@ def test_a_late_follower_leaves_and_comes_back():
     assert join == Propose(LED._replace(version=8))
 
 
+def grown_at_b_alone(state):
+    """A leader whose last record is at ``B``, and not at ``C``, which has just asked."""
+    log = log_of(4, 4)
+    replica = replica_of(log, min_insync_replicas=2)
+    replica.on_state(state, 0)
+    for follower in (B, C):
+        replica.on_fetch(follower, 2, 4, 0)
+    log.raise_high_watermark(2)
+    log.append_replicated([Entry(5, 2)], 5)
+    assert replica.on_fetch(B, 3, 5, 10).actions == []
+    return replica
+
+
+def test_nobody_waits_for_a_follower_that_the_controller_has_taken_out():
+    """Not even for as long as it would count as caught up."""
+    replica = grown_at_b_alone(LED)
+    assert replica.on_state(LED._replace(isr=(A, B), version=8), 20) == [RaiseHighWatermark(3)]
+
+
+def test_nobody_waits_for_a_node_that_is_gone_and_was_about_to_join():
+    replica = grown_at_b_alone(LED._replace(isr=(A, B)))
+    assert replica.on_state(LED._replace(isr=(A, B), version=8), 20) == []  # its proposal came too late
+    assert replica.on_gone([3], 30) == [RaiseHighWatermark(3)]
+    assert replica.on_gone([2], 40) == [], "B is in the ISR until it is taken out"
+
+
 def test_below_min_insync_replicas_the_high_watermark_stands_still_until_the_isr_is_stored():
     """Who is about to join does not count here: the eligible ones lead if it is never stored."""
     log = log_of(4, 4)

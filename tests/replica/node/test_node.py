@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 
 import pytest
@@ -12,7 +13,7 @@ from logstore.broker.pending import wait_for
 from logstore.broker.requests import CreateTopicsRequest, NewTopic
 from logstore.errors import LogstoreError, StorageError, UsageError
 from logstore.model import Role, TopicPartition
-from tests.replica.node.cluster import eventually
+from tests.replica.node.cluster import Cluster, eventually
 
 T = TopicPartition("t", 0)
 
@@ -92,6 +93,23 @@ def test_a_leader_that_is_gone_is_replaced(cluster):
     cluster.start(first)
     cluster.wait_for_isr(T, 3)
     eventually(partial(have_same_bytes, cluster))
+
+
+@pytest.mark.parametrize("way", ["stop", "crash"])
+def test_a_follower_that_is_gone_is_not_waited_for(tmp_path, way):
+    """By the default, one that only hangs may be late for 30 seconds."""
+    cluster = Cluster(tmp_path, replica_lag_time_max_ms=30_000)
+    try:
+        create(cluster, min_insync_replicas=2)
+        cluster.wait_for_isr(T, 3)
+        send(cluster, [b"1"])
+        leader = cluster.leader_of(T).node_id
+        getattr(cluster, way)(next(each for each in cluster.nodes if each != leader))
+        began = time.monotonic()
+        assert send(cluster, [b"2"]) == [1]
+        assert time.monotonic() - began < 10
+    finally:
+        cluster.close()
 
 
 def test_with_too_few_replicas_nothing_is_written(cluster):

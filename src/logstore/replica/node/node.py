@@ -125,6 +125,7 @@ class Node:
         self._changes: list[ViewChange] = []
         self._proposed: dict[PartitionReplica, PartitionState] = {}
         self._grown: set[PartitionReplica] = set()
+        self._living: set[int] = set()
         self._bell, self._proposal_bell, self._growth_bell = (threading.Event() for _ in range(3))
         self._is_closing = self._is_closed = False
         self._trouble: str | None = None
@@ -321,7 +322,15 @@ class Node:
             self._configure(name, view)
         take_turns(self._tell, told, at_a_time=flushed_at_a_time(self.directory.files))
         if any(each.living for each in changes):
+            self._note_living(view)
             self._fetchers.look_again()
+
+    def _note_living(self, view: View) -> None:
+        """Nobody waits for nodes that are gone."""
+        gone, self._living = self._living - view.living.keys(), set(view.living)
+        if gone:
+            for replica in list(self._replicas.values()):
+                self._guarded(replica, lambda replica=replica: replica.on_gone(gone))  # type: ignore[misc]
 
     def _tell(self, told: tuple[PartitionReplica, PartitionState]) -> None:
         replica, state = told

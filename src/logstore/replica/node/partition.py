@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
@@ -244,6 +244,12 @@ class PartitionReplica:
         with self._turn():
             if self._check_lease():
                 self._do(self._replica.on_growth(self._host.now_ms()))
+
+    def on_gone(self, node_ids: Iterable[int]) -> None:
+        """These nodes do not live any more."""
+        with self._turn():
+            if self._check_lease():
+                self._do(self._replica.on_gone(node_ids, self._host.now_ms()))
 
     def when_replicated(self, offset: int, leader_epoch: int, done: Done) -> None:
         """Call ``done`` when all in-sync replicas have what is below ``offset``, or when this one leads no

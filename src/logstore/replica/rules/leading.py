@@ -4,7 +4,8 @@
   the end when it asked before, if that had to be fetched first.
 * The **high watermark** is up to where all members of the ISR have the log. A member that is about to join
   counts at once, one that is about to leave until it has left: whatever becomes of the proposal, all that the
-  next leader may be chosen from have it. Below ``min_insync_replicas`` it stands still (KIP-966), and there
+  next leader may be chosen from have it. One that has left, or whose node is gone, is about to join only when
+  it asks again. Below ``min_insync_replicas`` it stands still (KIP-966), and there
   those count that have joined, not those that are about to.
 * The **ISR** is changed by a proposal at a time, against the version of the partition's state: a leader that
   was replaced proposes in vain.
@@ -14,10 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from logstore.replica.rules.actions import Action, Propose, RaiseHighWatermark
 from logstore.replica.rules.partition_state import Member, PartitionState
+
+_NEVER_MS: Final = -(10**15)
+_NOTHING: Final = -1
 
 
 class LogFacts(Protocol):
@@ -92,7 +96,7 @@ class Leading:
         if known is not None and known.life > follower.life:
             return []  # a request of an earlier life, late
         if known is None or known.life != follower.life:
-            caught_up_ms = now_ms if offset >= end else -1
+            caught_up_ms = now_ms if offset >= end else _NEVER_MS
             known = _Follower(follower.life, offset, now_ms, end, caught_up_ms)
             self._followers[follower.node_id] = known
         else:
@@ -121,12 +125,26 @@ class Leading:
     def on_state(self, state: PartitionState, now_ms: int) -> list[Action]:
         """The coordinator has this state, of the same term."""
         if state.version > self.state.version:
+            gone = {each.node_id for each in self.state.isr} - {each.node_id for each in state.isr}
             self.state = state
+            self._forget(gone)
         if self._proposed is not None and state.version > self._proposed.version:
             self._proposed = None
         return self._advance(now_ms)
 
+    def on_gone(self, node_ids: Iterable[int], now_ms: int) -> list[Action]:
+        """These nodes do not live any more."""
+        self._forget(node_ids)
+        return self._advance(now_ms)
+
     # What follows
+
+    def _forget(self, node_ids: Iterable[int]) -> None:
+        """What their fetches have told, but for the life: a late request of that is still late."""
+        for node_id in node_ids:
+            follower = self._followers.get(node_id)
+            if follower is not None:
+                follower.end_offset, follower.caught_up_ms = _NOTHING, _NEVER_MS
 
     @property
     def end_offset(self) -> int:

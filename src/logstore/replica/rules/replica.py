@@ -6,6 +6,7 @@ of what follows from them. It looks at the log, and never changes it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from logstore.broker.diverging import find_divergence
@@ -109,6 +110,10 @@ class Replica:
         if diverging is not None or is_out_of_range:
             return FetchCheck(diverging, is_out_of_range and diverging is None, [])
         return FetchCheck(None, False, self.leading.on_fetch(follower, offset, now_ms))
+
+    def on_gone(self, node_ids: Iterable[int], now_ms: int) -> list[Action]:
+        """These nodes do not live any more."""
+        return [] if self.leading is None else self.leading.on_gone(node_ids, now_ms)
 
     def on_growth(self, now_ms: int) -> list[Action]:
         """The log has grown, or more of it is durable."""

@@ -1,0 +1,264 @@
+"""All measurements, by part. Each part starts its clusters, one after the other, and gives lines."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from benchmarks.listening.client import Client
+from benchmarks.listening.measuring import ACKS_ALL, SHAPES, Found, Line, Shape
+from benchmarks.listening.servers import cpu_seconds, private_bytes, resident_bytes
+from benchmarks.measure import bring_to_disk
+from benchmarks.replicas import asking
+from benchmarks.replicas.servers import NODES, Brokers, Cluster, OurNodes
+
+Report = Callable[[str], None]
+
+PARTITIONS: Final = 3
+"""Of a topic whose rate is measured: one for each node to lead."""
+RATED: Final = (SHAPES[0], SHAPES[2])
+SEND, RECEIVE = "send, acks=all", "receive"
+CAUGHT_UP, BEFORE, MEANWHILE = "an empty disk", "one record before", "one record meanwhile"
+_BLOCK: Final = bytes(2**20)
+
+
+class Sizes(NamedTuple):
+    """How much of everything."""
+
+    rounds: int
+    seconds: float
+    """Of one measurement of a rate."""
+    most_bytes: int
+    warm_seconds: float
+    partitions: int
+    """Of the topic whose leaders are replaced."""
+    idle_seconds: float
+    kept_bytes: int
+    """That a node copies which has lost its disk."""
+    latencies: int
+
+
+FULL: Final = Sizes(3, 2.0, 400_000_000, 5.0, 1_000, 20.0, 1_000_000_000, 500)
+QUICK: Final = Sizes(1, 0.1, 4_000_000, 0.1, 20, 1.0, 4_000_000, 20)
+
+
+class Bench(NamedTuple):
+    """What a part is given."""
+
+    sizes: Sizes
+    directory: Path
+    """An empty one."""
+    report: Report
+    has_broker: bool
+
+    def clusters(self) -> list[Callable[[], Cluster]]:
+        """What makes each."""
+        found: list[Callable[[], Cluster]] = [lambda: OurNodes(self.directory)]
+        return [*found, lambda: Brokers(self.directory)] if self.has_broker else found
+
+
+@contextmanager
+def _started(bench: Bench, make: Callable[[], Cluster]) -> Iterator[Cluster]:
+    cluster = make()
+    bench.report(f"start {cluster.name}")
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def _all(cluster: Cluster, *, but: int = 0) -> str:
+    return ",".join(address for number, address in cluster.addresses.items() if number != but)
+
+
+def _sum(cluster: Cluster, of: Callable[[int], float]) -> float:
+    return sum(of(pid) for pid in cluster.pids.values())
+
+
+def _create(client: Client, cluster: Cluster, topic: str, partitions: int, replicas: int) -> None:
+    client.do(
+        "create_topic_there", _all(cluster), topic, partitions=partitions, settings={}, replicas=replicas
+    )
+    asking.await_topic(_all(cluster), topic, asking.in_sync(replicas))
+
+
+def measure_rates(bench: Bench) -> Iterator[Line]:
+    """Send and receive, with one replica and with three."""
+    sizes = bench.sizes
+    for make in bench.clusters():
+        with _started(bench, make) as cluster, Client() as client:
+            names = {
+                (shape, replicas): f"t-{at}-{replicas}"
+                for at, shape in enumerate(RATED)
+                for replicas in (1, NODES)
+            }
+
+            def send(shape: Shape, replicas: int, seconds: float) -> Found:
+                topic = names[shape, replicas]  # noqa: B023  # called before the next cluster
+                _create(client, cluster, topic, PARTITIONS, replicas)
+                bring_to_disk()
+                before = _sum(cluster, cpu_seconds)
+                found = client.do(
+                    "librdkafka_produce",
+                    _all(cluster),
+                    topic,
+                    shape=shape.name,
+                    acks=ACKS_ALL,
+                    seconds=seconds,
+                    most=sizes.most_bytes,
+                )
+                return found | {"server_cpu_seconds": _sum(cluster, cpu_seconds) - before}
+
+            for number in range(sizes.rounds + 1):  # round 0 is to warm them
+                bench.report(f"rates, {cluster.name}, round {number}")
+                for shape, replicas in names:
+                    found = send(shape, replicas, sizes.seconds if number else sizes.warm_seconds)
+                    case = case_of(SEND, shape, replicas)
+                    line = {"part": "rates", "case": case, "server": cluster.name, "round": number}
+                    memory = {
+                        "resident_bytes": _sum(cluster, resident_bytes),
+                        "private_bytes": _sum(cluster, private_bytes),
+                    }
+                    topic = names[shape, replicas]
+                    taken = client.do(
+                        "librdkafka_consume",
+                        _all(cluster),
+                        topic,
+                        shape=shape.name,
+                        seconds=sizes.seconds,
+                    )
+                    client.do("delete_topic", _all(cluster), topic)
+                    if number:
+                        yield {**line, **found, **memory}
+                        yield {**line, "case": case_of(RECEIVE, shape, replicas), **taken}
+
+
+def case_of(deed: str, shape: Shape, replicas: int) -> str:
+    """What a line is called."""
+    count = "1 replica" if replicas == 1 else f"{replicas} replicas"
+    return f"{deed}, {shape.name}, {count}"
+
+
+def measure_failover(bench: Bench) -> Iterator[Line]:
+    """A node that leads a third of many partitions is killed; before that, what it costs to have them."""
+    count = bench.sizes.partitions
+    for make in bench.clusters():
+        with _started(bench, make) as cluster, Client() as client:
+            bench.report(f"fail-over, {cluster.name}: make {count} partitions")
+            _create(client, cluster, "many", count, NODES)
+            asking.write_everywhere(_all(cluster), "many", count)
+            time.sleep(1.0)
+            before = _sum(cluster, cpu_seconds)
+            time.sleep(bench.sizes.idle_seconds)
+            used = (_sum(cluster, cpu_seconds) - before) / bench.sizes.idle_seconds / NODES
+            named = {"part": "failover", "server": cluster.name, "round": 1}
+            memory = _sum(cluster, resident_bytes) / NODES
+            yield {**named, "case": "idle", "cpu_share": used, "resident_bytes": memory}
+            whole = asking.write_everywhere(_all(cluster), "many", count)
+            yield {**named, "case": "write everywhere", "seconds": whole}
+            gone = NODES
+            led = asking.leaders(_all(cluster), "many").count(gone)
+            bench.report(f"fail-over, {cluster.name}: kill node {gone}, which leads {led}")
+            left = _all(cluster, but=gone)
+            started = time.perf_counter()
+            cluster.kill(gone)
+            asking.await_topic(left, "many", asking.led_by_others(gone))
+            elected = time.perf_counter() - started
+            asking.write_everywhere(left, "many", count)
+            written = time.perf_counter() - started
+            yield {
+                **named,
+                "case": "a node is killed",
+                "led": led,
+                "elected_seconds": elected,
+                "written_seconds": written,
+            }
+
+
+def _disk_rate(directory: Path, wanted_bytes: int) -> float:
+    """Bytes per second of a file that is written and flushed."""
+    path = directory / "rate"
+    started = time.perf_counter()
+    with path.open("wb", buffering=0) as file:
+        for _ in range(max(wanted_bytes // len(_BLOCK), 1)):
+            file.write(_BLOCK)
+        os.fsync(file.fileno())
+    seconds = time.perf_counter() - started
+    path.unlink()
+    return max(wanted_bytes, len(_BLOCK)) / seconds
+
+
+def measure_catching_up(bench: Bench) -> Iterator[Line]:
+    """One of our nodes comes back with an empty disk, while a client writes one record after the other."""
+    sizes = bench.sizes
+    cluster = OurNodes(bench.directory)
+    named = {"part": "catching up", "server": cluster.name}
+    try:
+        cluster.start()
+        with Client() as client:
+            _create(client, cluster, "one", 1, NODES)
+            _create(client, cluster, "much", PARTITIONS, NODES)
+            bench.report("catching up: fill")
+            stored = asking.fill(_all(cluster), "much", sizes.kept_bytes)
+            asking.latencies(_all(cluster), "one", lambda done: done >= sizes.latencies)
+            leads = asking.leaders(_all(cluster), "one")[0]
+            empty = next(number for number in cluster.addresses if number != leads)
+            for number in range(1, sizes.rounds + 1):
+                bench.report(f"catching up, round {number}: node {empty}")
+                cluster.lose(empty)
+                others = _all(cluster, but=empty)
+                bring_to_disk()
+                disk = _disk_rate(bench.directory, sizes.kept_bytes)
+                before = asking.latencies(others, "one", lambda done: done >= sizes.latencies)
+                yield {**named, "case": BEFORE, "round": number, **_latency(before)}
+                started = time.perf_counter()
+                cluster.start_one(empty)
+                meanwhile, seconds = _until_in_sync(others, started)
+                yield {
+                    **named,
+                    "case": CAUGHT_UP,
+                    "round": number,
+                    "bytes": stored,
+                    "seconds": seconds,
+                    "disk_bytes_per_second": disk,
+                }
+                yield {**named, "case": MEANWHILE, "round": number, **_latency(meanwhile)}
+    finally:
+        cluster.stop()
+
+
+def _until_in_sync(addresses: str, started: float) -> tuple[list[float], float]:
+    """Latencies until the node has everything, and when that was."""
+    import threading
+
+    seconds: list[float] = []
+
+    def watch() -> None:
+        asking.await_topic(addresses, "much", asking.in_sync(NODES))
+        seconds.append(time.perf_counter() - started)
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    found = asking.latencies(addresses, "one", lambda _: bool(seconds) or not watching.is_alive())
+    watching.join()
+    return found, seconds[0]
+
+
+def _latency(found: list[float]) -> Found:
+    return {
+        "count": len(found),
+        "p50_seconds": asking.percentile(found, 0.5),
+        "p99_seconds": asking.percentile(found, 0.99),
+    }
+
+
+PARTS: Final[dict[str, Callable[[Bench], Iterator[Line]]]] = {
+    "rates": measure_rates,
+    "failover": measure_failover,
+    "catching up": measure_catching_up,
+}
