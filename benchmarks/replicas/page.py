@@ -10,7 +10,7 @@ from benchmarks.listening.measuring import BROKER, OURS, Line
 from benchmarks.listening.page import Lines, rate, rate_by_cpu, value_of
 from benchmarks.measure import ROOT
 from benchmarks.plot import format_short
-from benchmarks.replicas.parts import BEFORE, CAUGHT_UP, MEANWHILE, RATED, RECEIVE, SEND, case_of
+from benchmarks.replicas.parts import BEFORE, CAUGHT_UP, MEANWHILE, RATED, SEND, case_of
 from benchmarks.replicas.servers import NODES
 from benchmarks.report import rewrite_region
 from benchmarks.results import Spread
@@ -106,12 +106,11 @@ def _cells(
 
 def _rate_table(lines: Lines) -> str:
     rows = []
-    for deed in (SEND, RECEIVE):
-        for shape in RATED:
-            for count in (1, NODES):
-                case = case_of(deed, shape, count)
-                by_cpu = _cells(lines, "rates", case, rate_by_cpu, _mb) if deed == SEND else ["", "", ""]
-                rows.append([case, *_cells(lines, "rates", case, rate, _mb), by_cpu[-1]])
+    for shape in RATED:
+        for count in (1, NODES):
+            case = case_of(SEND, shape, count)
+            by_cpu = _cells(lines, "rates", case, rate_by_cpu, _mb)[-1]
+            rows.append([case, *_cells(lines, "rates", case, rate, _mb), by_cpu])
     titles = ["MB/s", OURS, BROKER, "ratio", "ratio per CPU second"]
     return format_table(titles, rows, text_columns=1)
 

@@ -21,7 +21,7 @@ Report = Callable[[str], None]
 PARTITIONS: Final = 3
 """Of a topic whose rate is measured: one for each node to lead."""
 RATED: Final = (SHAPES[0], SHAPES[2])
-SEND, RECEIVE = "send, acks=all", "receive"
+SEND: Final = "send, acks=all"
 CAUGHT_UP, BEFORE, MEANWHILE = "an empty disk", "one record before", "one record meanwhile"
 _BLOCK: Final = bytes(2**20)
 
@@ -88,7 +88,7 @@ def _create(client: Client, cluster: Cluster, topic: str, partitions: int, repli
 
 
 def measure_rates(bench: Bench) -> Iterator[Line]:
-    """Send and receive, with one replica and with three."""
+    """Send, with one replica and with three."""
     sizes = bench.sizes
     for make in bench.clusters():
         with _started(bench, make) as cluster, Client() as client:
@@ -124,18 +124,9 @@ def measure_rates(bench: Bench) -> Iterator[Line]:
                         "resident_bytes": _sum(cluster, resident_bytes),
                         "private_bytes": _sum(cluster, private_bytes),
                     }
-                    topic = names[shape, replicas]
-                    taken = client.do(
-                        "librdkafka_consume",
-                        _all(cluster),
-                        topic,
-                        shape=shape.name,
-                        seconds=sizes.seconds,
-                    )
-                    client.do("delete_topic", _all(cluster), topic)
+                    client.do("delete_topic", _all(cluster), names[shape, replicas])
                     if number:
                         yield {**line, **found, **memory}
-                        yield {**line, "case": case_of(RECEIVE, shape, replicas), **taken}
 
 
 def case_of(deed: str, shape: Shape, replicas: int) -> str:

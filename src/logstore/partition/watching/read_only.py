@@ -441,7 +441,7 @@ class ReadOnlyLog(CheckableLog):
         The names are listed before and after the files are read: a listing during a rename may miss a file,
         and a missing segment would look like one whose records were all superseded.
         """
-        self._check_topic_id()
+        topic_id = self._check_topic_id()
         cuts = read_cuts(self._files, self.directory)
         role = read_role(self._files, self.directory)
         names = list_segment_files(self._files, self.directory)
@@ -451,6 +451,9 @@ class ReadOnlyLog(CheckableLog):
         self._check_names_locked(names)
         if read_cuts(self._files, self.directory) != cuts:
             raise _ReplacingError("the log is being truncated", path=self.directory)
+        again = self._read_topic_id()
+        if (None if isinstance(again, CorruptionError) else again) != topic_id:
+            raise _ReplacingError("the topic is being deleted, or made again", path=self.directory)
         last = segments[-1]
         assert isinstance(last, WatchedSegment)
         last.forget_files()  # the files may be others with the same names
@@ -536,22 +539,30 @@ class ReadOnlyLog(CheckableLog):
             pass
         return watched
 
-    def _check_topic_id(self) -> None:
-        """A topic that was deleted and created again is another one. A damaged id does not tell that: records
-        are then read without it, as by the writer."""
+    def _read_topic_id(self) -> uuid.UUID | CorruptionError | None:
+        """The stored one; an error if it is damaged."""
         try:
-            topic_id = read_topic_id(self._files, self.directory)
+            return read_topic_id(self._files, self.directory)
         except CorruptionError as error:
+            return error
+
+    def _check_topic_id(self) -> uuid.UUID | None:
+        """A topic that was deleted and created again is another one. A damaged id does not tell that: records
+        are then read without it, as by the writer. Returns the stored id; None if it is damaged, or there is
+        none."""
+        topic_id = self._read_topic_id()
+        if isinstance(topic_id, CorruptionError):
             if not self._has_damaged_topic_id:
-                warn("ignoring a damaged topic id: %s", error)
+                warn("ignoring a damaged topic id: %s", topic_id)
             self._has_damaged_topic_id = True
-            return
+            return None
         was_unknown = self._topic_id is None and self._has_damaged_topic_id
         self._has_damaged_topic_id = False
         if self._segments and topic_id != self._topic_id and not was_unknown:
             self.let_go()
             raise UnknownTopicError(f"{self.partition} was deleted; there is a new topic with its name")
         self._topic_id = topic_id
+        return topic_id
 
     def _checked_logs(self, names: Names) -> dict[int, str]:
         """Base offsets and states of the segments' logs. If the writer is replacing some, or died while doing
