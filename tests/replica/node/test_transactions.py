@@ -6,11 +6,18 @@ from __future__ import annotations
 import pytest
 
 import logstore
+from logstore.broker.codes import ErrorCode
+from logstore.broker.pending import wait_for
+from logstore.broker.requests import CreateTopicsRequest, NewTopic
 from logstore.errors import ProducerFencedError
 from logstore.model import Isolation, TopicPartition
 from logstore.replica.node import marking
 from logstore.replica.node.transacting import TRANSACTIONS
+from logstore.wire.apis import ApiKey
 from tests.replica.node.cluster import eventually
+from tests.wire.handlers.test_transactions import KAFKAS
+from tests.wire.raw_client import RawClient
+from tests.wire.transactions_v2 import Teller, tell
 
 PARTITIONS = 6
 GROUPS = TopicPartition("__consumer_offsets", 0)
@@ -111,3 +118,59 @@ def test_a_producer_that_was_replaced_is_shut_out(cluster, remote):
     with pytest.raises(ProducerFencedError):
         old.close()
     assert committed(remote, 1) == [b"new"]
+
+
+class AtTheRightNode:
+    """A client that asks who leads or coordinates, as Kafka's do."""
+
+    def __init__(self, cluster):
+        self._cluster = cluster
+        self._clients = {}
+
+    def _node_for(self, key, request):
+        if key is ApiKey.PRODUCE:
+            (topic,) = request.topics
+            (partition,) = topic.partitions
+            wanted = TopicPartition(topic.name, partition.partition)
+            if wanted not in self._cluster.view.partitions:
+                wanted = TopicPartition(topic.name, 0)
+            return self._cluster.leader_of(wanted).node_id
+        if key is ApiKey.TXN_OFFSET_COMMIT:
+            return self._cluster.leader_of(GROUPS).node_id
+        if key in (ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN):
+            return self._cluster.leader_of(TRANSACTIONS).node_id
+        return min(self._cluster.nodes)
+
+    def ask(self, key, request, version=None):
+        node_id = self._node_for(key, request)
+        if node_id not in self._clients:
+            self._clients[node_id] = RawClient(self._cluster.nodes[node_id].address)
+        return self._clients[node_id].ask(key, request, version)
+
+    def close(self):
+        for each in self._clients.values():
+            each.close()
+
+
+def test_transactions_that_have_an_epoch_each_are_kafkas(cluster):
+    """Which are led and coordinated by three nodes, and take in partitions unasked."""
+    with logstore.connect(*cluster.addresses) as opened:
+        opened.create_topic("first")  # and with it the topics of coordinators
+    for partition in (TRANSACTIONS, GROUPS):
+        cluster.wait_for_isr(partition, 3)
+    coordinators = [cluster.leader_of(each).node_id for each in (TRANSACTIONS, GROUPS)]
+    other = next(each for each in cluster.nodes if each not in coordinators)
+    rest = [each for each in cluster.nodes if each != other]
+    with logstore.connect(*cluster.addresses) as opened:
+        new = NewTopic("t", 2, assignments=((other, *rest), (rest[0], other, rest[1])))
+        (made,) = wait_for(opened.broker.create_topics(CreateTopicsRequest((new,))), 20).topics
+        assert made.error is ErrorCode.NONE, made
+    for number in range(2):
+        cluster.wait_for_isr(TopicPartition("t", number), 3)
+    client = AtTheRightNode(cluster)
+    try:
+        teller = Teller(client)
+        tell(teller)
+    finally:
+        client.close()
+    assert teller.answers == KAFKAS

@@ -157,9 +157,10 @@ class NodeBroker(TransactionBroker):
         taken: list[tuple[int, PartitionReplica, ProducePartition]] = []
         for number, each in enumerate(request.partitions):
             replica = self._replicas.get(each.partition)
-            code, epoch = ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_EPOCH
             if replica is not None:
                 code, epoch = replica.check_produce(by_all=by_all)
+            else:
+                code, epoch = self._why_not_here(each.partition), NO_EPOCH
             if code is NONE:
                 code = refused.get(each.partition, NONE)
             outcomes.append(ProducedPartition(each.partition, code, message=_why(code)))
@@ -321,6 +322,8 @@ def _why(code: ErrorCode) -> str | None:
         return "fewer replicas are in sync than min.insync.replicas; nothing was appended"
     if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
         return _WHY_NOT
+    if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return "there is no such partition"
     return None if code is NONE else "the transaction does not take it now"
 
 
