@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import signal
-import threading
 import time
 
 import pytest
@@ -21,6 +20,7 @@ from tests.figures import report
 from tests.replica.coordination import server
 from tests.replica.node import transfers
 from tests.replica.node.cluster import eventually
+from tests.replica.node.loads import Load
 from tests.replica.node.processes import Processes, wait_until_well
 from tests.replica.node.transfers import Transfers
 from tests.rotation import rotating, seed_of_turn
@@ -28,42 +28,18 @@ from tests.rotation import rotating, seed_of_turn
 PARTITIONS = 2
 
 
-class Load:
-    """Producers that send numbered values, and a reader, until they are told to end."""
+class Records(Load):
+    """Producers that send numbered values, and a reader."""
 
     def __init__(self, addresses, history):
         self._addresses = addresses
         self._history = history
-        self._is_over = threading.Event()
-        self.errors = []
-        runs = [self._send_ours, self._read]
-        try:
-            import confluent_kafka  # noqa: F401
-
-            runs.append(self._send_librdkafka)
-        except ImportError:
-            pass
-        self._threads = [threading.Thread(target=self._guarded, args=(run,)) for run in runs]
-        for thread in self._threads:
-            thread.start()
-
-    def _guarded(self, run):
-        try:
-            run()
-        except Exception as error:
-            self.errors.append(error)
-            raise
-
-    def stop(self):
-        self._is_over.set()
-        for thread in self._threads:
-            thread.join(90)
-            assert not thread.is_alive()
+        super().__init__(self._send_ours, self._read, self._send_librdkafka)
 
     def _send_ours(self):
         number = 0
         life = 0
-        while not self._is_over.is_set():
+        while not self.is_over.is_set():
             life += 1
             client = f"ours {life}"
             try:
@@ -73,7 +49,7 @@ class Load:
                         acks="all", delivery_timeout_ms=20_000, request_timeout_ms=5_000
                     ) as producer,
                 ):
-                    while not self._is_over.is_set():
+                    while not self.is_over.is_set():
                         sent = []
                         for _ in range(20):
                             number += 1
@@ -90,8 +66,10 @@ class Load:
                 time.sleep(0.1)  # what became of the rest is not known
 
     def _send_librdkafka(self):
-        import confluent_kafka
-
+        try:
+            import confluent_kafka
+        except ImportError:
+            return
         producer = confluent_kafka.Producer(
             {
                 "bootstrap.servers": ",".join(self._addresses),
@@ -107,7 +85,7 @@ class Load:
                 self._history.acknowledged(message.value(), message.partition(), message.offset())
 
         number = 0
-        while not self._is_over.is_set():
+        while not self.is_over.is_set():
             for _ in range(20):
                 number += 1
                 value, partition = b"librdkafka-%d" % number, number % PARTITIONS
@@ -118,7 +96,7 @@ class Load:
 
     def _read(self):
         reader = 0
-        while not self._is_over.is_set():
+        while not self.is_over.is_set():
             reader += 1
             try:
                 with (
@@ -126,7 +104,7 @@ class Load:
                     remote.consumer("t", auto_offset_reset="earliest") as consumer,
                 ):
                     until = time.monotonic() + 10
-                    while not self._is_over.is_set() and time.monotonic() < until:
+                    while not self.is_over.is_set() and time.monotonic() < until:
                         for record in consumer.poll(timeout=0.5):
                             self._history.read(reader, record.partition, record.offset, record.value)
             except LogstoreError:
@@ -174,7 +152,7 @@ def run(path, seed, fault_count, coordinator="cluster"):
         for topic in ("t", transfers.TOPIC):
             eventually(lambda topic=topic: has_topic(cluster, topic), 60)
             wait_until_well(cluster, topic, PARTITIONS)
-        loads = [Load(cluster.addresses, history), Transfers(cluster.addresses, PARTITIONS, seed)]
+        loads = [Records(cluster.addresses, history), Transfers(cluster.addresses, PARTITIONS, seed)]
         try:
             for _ in range(fault_count):
                 inject(cluster, rng, counts)

@@ -5,59 +5,41 @@ from __future__ import annotations
 
 import itertools
 import random
-import threading
 import time
 from collections import Counter
 
 import logstore
 from logstore.errors import LogstoreError
 from logstore.model import Isolation, TopicPartition
+from tests.replica.node.loads import Load
 
 TOPIC = "pairs"
 COUNTED = TopicPartition(TOPIC, 0)
 NAMES = ("ours", "librdkafka")
 
 
-class Transfers:
-    """Producers of transactions, until they are told to end."""
+class Transfers(Load):
+    """Producers of transactions."""
 
     def __init__(self, addresses, partitions, seed):
         self._addresses = addresses
         self._partitions = partitions
         self._seed = seed
-        self._is_over = threading.Event()
         self.committed = set()
         self.aborted = set()
-        self.errors = []
-        runs = [self._run_ours, self._run_librdkafka]
-        self._threads = [threading.Thread(target=self._guarded, args=(run,)) for run in runs]
-        for thread in self._threads:
-            thread.start()
-
-    def _guarded(self, run):
-        try:
-            run()
-        except Exception as error:
-            self.errors.append(error)
-            raise
-
-    def stop(self):
-        self._is_over.set()
-        for thread in self._threads:
-            thread.join(90)
-            assert not thread.is_alive()
+        super().__init__(self._run_ours, self._run_librdkafka)
 
     def _values(self, name):
         """Values, and whether their transaction is to be committed."""
         chance = random.Random(f"{self._seed} {name}")
         for number in itertools.count():
-            if self._is_over.is_set():
+            if self.is_over.is_set():
                 return
             yield b"%s-%d" % (name.encode(), number), chance.random() < 0.8
 
     def _run_ours(self):
         values = self._values("ours")
-        while not self._is_over.is_set():
+        while not self.is_over.is_set():
             try:
                 with (
                     logstore.connect(*self._addresses, request_timeout_ms=5_000) as remote,
@@ -85,7 +67,7 @@ class Transfers:
         except ImportError:
             return
         values = self._values("librdkafka")
-        while not self._is_over.is_set():
+        while not self.is_over.is_set():
             try:
                 producer = confluent_kafka.Producer(
                     {
