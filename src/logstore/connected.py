@@ -83,7 +83,7 @@ def connect(
     Args:
         addresses: ``"host:port"``, or the path of a Unix socket, or the directory of a store that a process
             of this machine shares (:meth:`.Store.share`). Of several, any may answer; the brokers tell
-            where the others are.
+            where the others are. ``"host1:port,host2:port"``, as Kafka's clients take it, are two.
         client_id: what the program is called: in the brokers' logs, in groups, and for quotas.
         tls: how to check the brokers, and what to show them: ``ssl.create_default_context()``, for one.
         sasl: who we are.
@@ -95,7 +95,7 @@ def connect(
         UsageError: an address is none, or the broker does not let us in.
         InvalidConfigError: an unknown name or a bad value.
     """
-    named = tuple(map(_socket_in, addresses))
+    named = tuple(each for given in addresses for each in _addresses_in(given))
     chosen = choose_settings(RemoteConfig, config, settings, arguments=("client_id", "tls", "sasl"))
     broker = RemoteBroker(named, client_id=client_id, tls=tls, sasl=sasl, config=chosen)
     store = RemoteStore(broker, chosen)
@@ -107,14 +107,16 @@ def connect(
     return store
 
 
-def _socket_in(address: Any) -> Any:
-    """The address; of a store's directory, that of the process that shares it."""
-    if not isinstance(address, str):
-        address = getattr(address, "__fspath__", lambda: address)()
+def _addresses_in(given: Any) -> list[Any]:
+    """The addresses; of a store's directory, that of the process that shares it."""
+    if not isinstance(given, str):
+        given = getattr(given, "__fspath__", lambda: given)()
     files = OsFiles()
-    if not isinstance(address, str) or not address or not files.is_directory(address):
-        return address
-    return f"{files.absolute(address)}/{SHARED_NAME}"
+    if isinstance(given, str) and given and files.is_directory(given):
+        return [f"{files.absolute(given)}/{SHARED_NAME}"]
+    if isinstance(given, str) and "," in given and "/" not in given:
+        return [each.strip() for each in given.split(",")]
+    return [given]
 
 
 class RemoteStore(BoundToProcess):
