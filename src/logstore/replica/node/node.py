@@ -135,32 +135,41 @@ class Node:
         self._links = Links(f"logstore-node-{node_id}")
         self._fetchers = Fetchers(lambda: self._member, self._endpoint_of, self._connect, self._topic_id_of)
         self._controlling = Controlling(lambda: self._coordinator.view, self._rules_of, balance_seconds)
+        self._broker = self._make_broker(replication_factor)
+        store.serve_through(self._broker)
+        self._listener: Listener | None = None
+        self._threads: list[threading.Thread] = []
+        try:
+            self._begin(listener, advertised, settings)
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _begin(self, listener: str, advertised: str | None, settings: dict[str, Any]) -> None:
+        self._listener = self._store.listen(listener, advertised=advertised, **settings)
+        self._register(wait_ms=_FIRST_WAIT_MS)
+        for run, what in ((self._run, "node"), (self._propose_all, "proposals"), (self._grow, "growth")):
+            thread = start_thread(run, f"logstore-{what}-{self.node_id}", what="to run a node")
+            self._threads.append(thread)
+        self._unwatch = self._coordinator.watch(self._note_change)
+
+    def _make_broker(self, replication_factor: int) -> NodeBroker:
         changing = ClusterTopics(
-            self.directory, lambda: coordinator.view, lambda: self._controlling.control, replication_factor
-        )
-        self._broker = NodeBroker(
             self.directory,
-            node_id,
+            lambda: self._coordinator.view,
+            lambda: self._controlling.control,
+            replication_factor,
+        )
+        return NodeBroker(
+            self.directory,
+            self.node_id,
             self._replicas,
-            lambda: coordinator.view,
+            lambda: self._coordinator.view,
             changing,
             self._is_coming,
             Peers(self._endpoint_of, self._connect),
             self._controlling.elect_now,
         )
-        store.serve_through(self._broker)
-        self._listener: Listener | None = None
-        self._threads: list[threading.Thread] = []
-        try:
-            self._listener = store.listen(listener, advertised=advertised, **settings)
-            self._register(wait_ms=_FIRST_WAIT_MS)
-            for run, what in ((self._run, "node"), (self._propose_all, "proposals"), (self._grow, "growth")):
-                thread = start_thread(run, f"logstore-{what}-{node_id}", what="to run a node")
-                self._threads.append(thread)
-            self._unwatch = coordinator.watch(self._note_change)
-        except BaseException:
-            self._abandon()
-            raise
 
     # What is known
 
