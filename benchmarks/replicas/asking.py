@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Final
 
 from benchmarks.measure import MeasurementError
@@ -19,23 +20,41 @@ def _admin(addresses: str) -> Any:
     return AdminClient({"bootstrap.servers": addresses, "topic.metadata.refresh.interval.ms": -1, **_QUIET})
 
 
-def await_topic(addresses: str, topic: str, is_well: Callable[[Any], bool]) -> float:
-    """Look at a topic's metadata until all its partitions are well. Returns the seconds.
+def _await(addresses: str, what: str, is_there: Callable[[Any], bool]) -> float:
+    """Look at the metadata of all topics, or of one, until it is as wanted. Returns the seconds."""
+    admin = _admin(addresses)
+    started = time.perf_counter()
+    while time.perf_counter() - started < _PATIENCE_SECONDS:
+        with suppress(Exception):  # a broker that is gone: the next one is asked
+            if is_there(admin):
+                return time.perf_counter() - started
+        time.sleep(_LOOK_SECONDS)
+    raise MeasurementError(f"{what} not there after {_PATIENCE_SECONDS} s")
+
+
+def await_nodes(addresses: str, count: int) -> float:
+    """Until clients are told of so many nodes: they listen before. Returns the seconds.
 
     Raises:
         MeasurementError: it takes too long.
     """
-    admin = _admin(addresses)
-    started = time.perf_counter()
-    while time.perf_counter() - started < _PATIENCE_SECONDS:
-        try:
-            found = admin.list_topics(topic, timeout=5).topics[topic].partitions.values()
-        except Exception:  # a broker that is gone: the next one is asked
-            found = ()
-        if found and all(map(is_well, found)):
-            return time.perf_counter() - started
-        time.sleep(_LOOK_SECONDS)
-    raise MeasurementError(f"{topic} is not well after {_PATIENCE_SECONDS} s")
+    return _await(
+        addresses, f"{count} nodes are", lambda admin: len(admin.list_topics(timeout=5).brokers) == count
+    )
+
+
+def await_topic(addresses: str, topic: str, is_well: Callable[[Any], bool]) -> float:
+    """Until all partitions of a topic are well. Returns the seconds.
+
+    Raises:
+        MeasurementError: it takes too long.
+    """
+
+    def is_there(admin: Any) -> bool:
+        found = admin.list_topics(topic, timeout=5).topics[topic].partitions.values()
+        return bool(found) and all(map(is_well, found))
+
+    return _await(addresses, f"{topic} is", is_there)
 
 
 def in_sync(count: int) -> Callable[[Any], bool]:

@@ -67,6 +67,7 @@ def _started(bench: Bench, make: Callable[[], Cluster]) -> Iterator[Cluster]:
     bench.report(f"start {cluster.name}")
     try:
         cluster.start()
+        asking.await_nodes(_all(cluster), NODES)
         yield cluster
     finally:
         cluster.stop()
@@ -191,6 +192,7 @@ def measure_catching_up(bench: Bench) -> Iterator[Line]:
     named = {"part": "catching up", "server": cluster.name}
     try:
         cluster.start()
+        asking.await_nodes(_all(cluster), NODES)
         with Client() as client:
             _create(client, cluster, "one", 1, NODES)
             _create(client, cluster, "much", PARTITIONS, NODES)
