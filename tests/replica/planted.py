@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 from unittest import mock
 
-from logstore.replica.rules import following, leading, partition_state, replica
-from logstore.replica.rules.actions import RaiseHighWatermark, TruncateTo
+from logstore.replica.rules import electing, following, leading, partition_state, reassigning, replica
+from logstore.replica.rules.actions import RaiseHighWatermark, StepDown, TruncateTo
 from logstore.testing.simulator import coordinator, node
 
 
@@ -105,6 +105,41 @@ def takes_an_early_life_for_the_present_one():
     return [_patch(partition_state.Registration, "has_kept", has_kept)]
 
 
+def arrives_before_those_that_are_new_have_caught_up():
+    def arrive(state, living, *, min_isr, is_durable=False):
+        there = reassigning.target(state)
+        if not reassigning.is_moving(state) or state.leader is None:
+            return None
+        isr = [living[each].member for each in there if each in living]
+        moved = state._replace(isr=tuple({*state.isr, *isr}))
+        return electing.give_to(moved, there, living, min_isr=min_isr, is_durable=is_durable)
+
+    return [_patch(node, "arrive", arrive)]
+
+
+def moves_within_an_epoch():
+    """A node that is a replica, none, and one again deletes what it has told of meanwhile."""
+    give_to = electing.give_to
+
+    def give(state, replicas, living, **rules):
+        given = give_to(state, replicas, living, **rules)
+        stays = given is not None and given.leader == state.leader
+        return given._replace(leader_epoch=state.leader_epoch) if stays else given
+
+    return [_patch(reassigning, "give_to", give)]
+
+
+def goes_on_with_what_waits_after_another_has_led():
+    """It takes any term of its own for the next one."""
+    begin = replica.Replica._begin_term
+
+    def begin_term(self, state, now_ms):
+        actions = begin(self, state, now_ms)
+        return [each for each in actions if not isinstance(each, StepDown)]
+
+    return [_patch(replica.Replica, "_begin_term", begin_term)]
+
+
 PLANTED = {
     each.__name__: each
     for each in (
@@ -120,6 +155,9 @@ PLANTED = {
         counts_those_that_are_about_to_join,
         leads_in_a_later_life,
         takes_an_early_life_for_the_present_one,
+        arrives_before_those_that_are_new_have_caught_up,
+        moves_within_an_epoch,
+        goes_on_with_what_waits_after_another_has_led,
     )
 }
 

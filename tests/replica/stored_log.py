@@ -21,7 +21,6 @@ class StoredLog:
     """See :class:`~logstore.testing.simulator.model_log.SimulatedLog`."""
 
     def __init__(self) -> None:
-        self._disk = Image()
         self._open(MemoryFiles())
 
     def _open(self, files: MemoryFiles) -> None:
@@ -86,6 +85,9 @@ class StoredLog:
     def truncate_to(self, offset: int) -> None:
         self._follow()
         self._log.truncate_to(offset)
+
+    def delete(self) -> None:
+        self._open(MemoryFiles())
 
     def _follow(self) -> None:
         if self._log.role is not Role.FOLLOWER:

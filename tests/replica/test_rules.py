@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from logstore.broker.diverging import find_divergence
 from logstore.broker.requests import DivergingEpoch
+from logstore.replica.coordination.layout import decode_state, encode_state
+from logstore.replica.coordination.tree import Stored
 from logstore.replica.rules.actions import (
     BeginEpoch,
     Fetch,
@@ -23,6 +27,7 @@ from logstore.replica.rules.electing import Choice, elect, prefer
 from logstore.replica.rules.following import plan_cut
 from logstore.replica.rules.leading import ReplicaConfig
 from logstore.replica.rules.partition_state import Member, PartitionState, Registration
+from logstore.replica.rules.reassigning import arrive, is_moving, origin, reassign, target
 from logstore.replica.rules.replica import Replica
 from logstore.replica.rules.states import TABLE, Event, ReplicaState, draw, next_state
 from logstore.testing.simulator.model_log import Entry, ModelLog
@@ -152,6 +157,103 @@ def test_electing_settles(isr, eligible, registrations, min_isr):
     if found.state.leader is not None:
         assert found.state.leader in found.state.isr or found.choice is Choice.STAYS
     assert elect(found.state, nodes, min_isr=min_isr, allows_unclean=True).state == found.state
+
+
+# Moving
+
+
+D = Member(4, 4)
+ALL = living(A, B, C, D)
+
+
+def test_a_partition_moves_step_by_step():
+    moving = reassign(LED, (4, 2, 1), ALL, min_isr=2)
+    assert (moving.replicas, moving.adding, moving.removing) == ((4, 2, 1, 3), (4,), (3,))
+    assert (origin(moving), target(moving)) == ((2, 1, 3), (4, 2, 1))
+    assert (moving.leader, moving.leader_epoch, set(moving.isr)) == (A, 5, {A, B, C})
+    assert arrive(moving, ALL, min_isr=2) is None, "the new one has not caught up"
+    joined = moving.with_isr([A, B, C, D], 2)
+    arrived = arrive(joined, ALL, min_isr=2)
+    assert (arrived.replicas, arrived.adding, arrived.removing) == ((4, 2, 1), (), ())
+    assert (arrived.leader, arrived.leader_epoch, arrived.isr) == (A, 6, (D, B, A)), "in another epoch"
+    assert arrive(arrived, ALL, min_isr=2) is None, "it has arrived"
+    assert prefer(arrived, ALL, min_isr=2).leader == D
+
+
+def test_what_is_stored_of_a_partition_that_moves():
+    moving = reassign(LED, (4, 2, 1), ALL, min_isr=2)._replace(eligible=(D,), version=3)
+    assert decode_state("/s", Stored(encode_state(moving, 1), 3)) == moving
+    earlier = json.loads(encode_state(LED, 1))
+    del earlier["logstore"]["adding"], earlier["logstore"]["removing"]
+    assert decode_state("/s", Stored(json.dumps(earlier), 7)) == LED
+
+
+def test_a_leader_that_is_to_go_hands_over_to_one_that_has_everything():
+    moving = reassign(LED, (4, 2), ALL, min_isr=1).with_isr([A, B, D], 1)
+    arrived = arrive(moving, ALL, min_isr=1)
+    assert (arrived.leader, arrived.leader_epoch, arrived.isr) == (D, 6, (D, B))
+    others = arrive(moving, living(A, B, D, leaving=[4]), min_isr=1)
+    assert others.leader == B
+    assert arrive(moving, living(A, B), min_isr=1) is None
+
+
+def test_fewer_replicas_are_enough_of_those_that_are_in_sync():
+    moving = reassign(LED._replace(isr=(A,), eligible=(B,)), (1, 2), ALL, min_isr=2)
+    assert moving.eligible == (B,)
+    assert arrive(moving, ALL, min_isr=2) is None, "one of two would be too few"
+    one = reassign(LED, (1,), ALL, min_isr=2)
+    assert arrive(one, ALL, min_isr=2).isr == (A,)
+
+
+def test_more_replicas_do_not_stop_what_went_on():
+    alone = PartitionState((1,), A, 5, (A,))
+    moving = reassign(alone, (1, 2, 3), ALL, min_isr=2)
+    assert moving.least(2) == 1, "one replica was enough before"
+    assert arrive(moving.with_isr([A, B], 2), ALL, min_isr=2) is None
+    arrived = arrive(moving.with_isr([A, B, C], 2), ALL, min_isr=2)
+    assert (arrived.least(2), arrived.leader_epoch) == (2, 5)
+
+
+def test_a_move_is_called_off():
+    moving = reassign(LED, (4,), ALL, min_isr=2).with_isr([A, B, C, D], 2)
+    back = reassign(moving, origin(moving), ALL, min_isr=2)
+    assert back == LED._replace(leader_epoch=6, isr=(A, B, C))
+    led_by_new = moving._replace(leader=D)
+    assert reassign(led_by_new, origin(led_by_new), ALL, min_isr=2).leader == A
+    only_new = led_by_new._replace(isr=(D,))
+    assert reassign(only_new, origin(only_new), ALL, min_isr=2) is None, "nobody else has everything"
+
+
+def test_a_partition_on_its_way_is_sent_elsewhere():
+    moving = reassign(LED, (4,), ALL, min_isr=2)
+    assert reassign(moving, (2, 3, 4), ALL, min_isr=2).adding == (4,)
+    other = reassign(moving, (2, 1, 3), ALL, min_isr=2)
+    assert (other.replicas, other.adding, other.removing, other.leader_epoch) == ((2, 1, 3), (), (), 6)
+
+
+_nodes = st.lists(st.sampled_from([1, 2, 3, 4]), unique=True, min_size=1).map(tuple)
+
+
+@given(_nodes, _nodes, st.data(), st.integers(1, 3))
+def test_a_move_ends_and_is_settled(replicas, wanted, data, min_isr):
+    """Whoever is in sync meanwhile: a partition that all can join arrives where it was sent."""
+    nodes = {each.node_id: each for each in (A, B, C, D)}
+    isr = data.draw(st.lists(st.sampled_from(replicas), unique=True, min_size=1))
+    members = [nodes[each] for each in isr]
+    state = PartitionState(replicas, members[0], 5, ()).with_isr(members, min_isr)
+    moving = reassign(state, wanted, ALL, min_isr=min_isr)
+    assert set(moving.isr) == set(members)
+    assert elect(moving, ALL, min_isr=min_isr).state == moving
+    early = arrive(moving, ALL, min_isr=min_isr)
+    assert early is None or set(moving.adding) <= {each.node_id for each in moving.isr}
+    full = moving.with_isr([nodes[each] for each in moving.replicas], min_isr)
+    arrived = arrive(full, ALL, min_isr=min_isr) or full
+    assert arrived.replicas == wanted
+    assert not is_moving(arrived)
+    assert arrived.leader in arrived.isr
+    lost = set(replicas) - set(wanted)
+    assert arrived.leader_epoch == 5 + bool(lost)
+    assert elect(arrived, ALL, min_isr=min_isr).state == arrived
 
 
 # Following

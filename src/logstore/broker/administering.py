@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Final
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import code_of
@@ -159,6 +160,12 @@ def alter_configs(directory: LogDirectory, request: AlterConfigsRequest) -> Topi
     return TopicsResult(tuple(outcome_of(each.name, partial(change, each)) for each in request.changes))
 
 
+_NEVER_GIVEN: Final = frozenset(
+    {"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"}
+)
+"""Kafka's tool for moving partitions deletes them after each move, whether they were given or not."""
+
+
 def changed_settings(defaults: Mapping[str, str], now: TopicConfig, wanted: ConfigChange) -> dict[str, str]:
     """A topic's settings after a change; not checked.
 
@@ -169,6 +176,8 @@ def changed_settings(defaults: Mapping[str, str], now: TopicConfig, wanted: Conf
     for key, value in wanted.settings.items():
         if value is not None:
             settings[key] = value
+        elif key in _NEVER_GIVEN:
+            continue
         elif key in defaults or key not in TopicConfig.setting_names():
             settings[key] = defaults.get(key, "")  # refused by its name, if it is unknown
         else:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
+from logstore.arguments import did_you_mean, shown
 from logstore.broker.codes import ErrorCode
+from logstore.broker.consumer_groups.topics import Topics
 from logstore.broker.failures import code_of
 from logstore.broker.offsets.committed import CommittedOffsets
 from logstore.broker.requests import (
@@ -14,22 +16,20 @@ from logstore.broker.requests import (
     OffsetDeleteResult,
     OffsetFetchRequest,
     OffsetFetchResult,
-    TopicsResult,
 )
 from logstore.broker.transactions.requests import TransactionalProducer
 from logstore.errors import LogstoreError
 from logstore.format.messages.group_records import OffsetCommitValue
 from logstore.format.names import OFFSETS_TOPIC
-from logstore.logdir.directory import LogDirectory
 from logstore.model import OffsetAndMetadata, ProducerIdentity, TopicPartition
 from logstore.warning import warn
 
 
 def offset_commit(
-    directory: LogDirectory, committed: CommittedOffsets, request: OffsetCommitRequest
+    topics: Topics, committed: CommittedOffsets, request: OffsetCommitRequest
 ) -> OffsetCommitResult:
     """Commit the offsets of the partitions that there are, in one batch."""
-    errors = {each: _check(directory, committed, each, value) for each, value in request.offsets.items()}
+    errors = {each: _check(topics, committed, each, value) for each, value in request.offsets.items()}
     good = {each: value for each, value in request.offsets.items() if errors[each] is ErrorCode.NONE}
     if good:
         try:
@@ -37,11 +37,11 @@ def offset_commit(
         except LogstoreError as error:
             code = code_of(error)
             return OffsetCommitResult({**errors, **dict.fromkeys(good, code)}, str(error))
-    return OffsetCommitResult(errors, _why(directory, committed, request, errors))
+    return OffsetCommitResult(errors, _why(topics, committed, request, errors))
 
 
 def _why(
-    directory: LogDirectory,
+    topics: Topics,
     committed: CommittedOffsets,
     request: OffsetCommitRequest,
     errors: dict[TopicPartition, ErrorCode],
@@ -52,10 +52,12 @@ def _why(
         return None
     try:
         committed.check_metadata(wrong, request.offsets[wrong].metadata)
-        count = directory.topic(wrong.topic).partition_count
     except LogstoreError as error:
         return str(error)
-    return f"topic {wrong.topic!r} has {count} partitions, from 0 on"
+    topic = topics.get(wrong.topic)
+    if topic is None:
+        return f"there is no topic {shown(wrong.topic)}{did_you_mean(wrong.topic, topics)}"
+    return f"topic {wrong.topic!r} has {topic.partition_count} partitions, from 0 on"
 
 
 def _identity(producer: TransactionalProducer | None) -> ProducerIdentity | None:
@@ -66,26 +68,22 @@ def _identity(producer: TransactionalProducer | None) -> ProducerIdentity | None
 
 
 def _check(
-    directory: LogDirectory, committed: CommittedOffsets, partition: TopicPartition, value: OffsetAndMetadata
+    topics: Topics, committed: CommittedOffsets, partition: TopicPartition, value: OffsetAndMetadata
 ) -> ErrorCode:
     if committed.is_metadata_too_large(value.metadata):
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
-    return _find(directory, partition)
+    return _find(topics, partition)
 
 
-def _find(directory: LogDirectory, partition: TopicPartition) -> ErrorCode:
-    """Whether there is such a partition, here or in another directory."""
-    try:
-        count = directory.topic(partition.topic).partition_count
-    except LogstoreError as error:
-        return code_of(error)
-    if 0 <= partition.partition < count:
-        return ErrorCode.NONE
-    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+def _find(topics: Topics, partition: TopicPartition) -> ErrorCode:
+    """Whether there is such a partition, here or elsewhere."""
+    topic = topics.get(partition.topic)
+    is_there = topic is not None and 0 <= partition.partition < topic.partition_count
+    return ErrorCode.NONE if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def offset_delete(
-    directory: LogDirectory,
+    topics: Topics,
     committed: CommittedOffsets,
     request: OffsetDeleteRequest,
     refused: Collection[str],
@@ -99,7 +97,7 @@ def offset_delete(
             if each.topic in refused
             else ErrorCode.NONE
             if each in known
-            else _find(directory, each)
+            else _find(topics, each)
             for each in request.partitions
         }
         committed.delete(request.group, [each for each, code in errors.items() if code is ErrorCode.NONE])
@@ -125,12 +123,12 @@ def as_committed(value: OffsetCommitValue) -> OffsetAndMetadata:
     return OffsetAndMetadata(value.offset, value.metadata, epoch if epoch >= 0 else None)
 
 
-def forget_topics(committed: CommittedOffsets, deleted: TopicsResult) -> None:
+def forget_topics(committed: CommittedOffsets, deleted: Iterable[str]) -> None:
     """The offsets that groups have committed for a topic go with it."""
-    for each in deleted.topics:
-        if each.error is not ErrorCode.NONE or each.name == OFFSETS_TOPIC:
+    for name in deleted:
+        if name == OFFSETS_TOPIC:
             continue
         try:
-            committed.forget_topic(each.name)
+            committed.forget_topic(name)
         except LogstoreError as error:  # the topic is deleted all the same
-            warn("topic %r was deleted, but not its committed offsets: %s", each.name, error)
+            warn("topic %r was deleted, but not its committed offsets: %s", name, error)

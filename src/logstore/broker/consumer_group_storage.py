@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from logstore.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from logstore.broker.consumer_groups.describing import describe
@@ -54,7 +54,9 @@ class TopicsOfDirectory:
         return self._live
 
 
-def open_consumer_groups(directory: LogDirectory, committed: CommittedOffsets) -> ConsumerGroupCoordinator:
+def open_consumer_groups(
+    committed: CommittedOffsets, topics: Callable[[], Topics]
+) -> ConsumerGroupCoordinator:
     """The coordinator, with the groups that are stored. Members that ran in a process of the directory have
     ended with it, except static ones.
 
@@ -63,9 +65,7 @@ def open_consumer_groups(directory: LogDirectory, committed: CommittedOffsets) -
     """
     context = committed.context
     timers = BackgroundTimers(context.scheduler, context.clock)
-    coordinator = ConsumerGroupCoordinator(
-        ConsumerGroupsInTopic(committed), timers, TopicsOfDirectory(directory)
-    )
+    coordinator = ConsumerGroupCoordinator(ConsumerGroupsInTopic(committed), timers, topics)
     groups = _stored_groups(committed)
     coordinator.restore(groups.values())
     for group in groups.values():

@@ -13,7 +13,11 @@ from typing import NamedTuple, TypeVar
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.committing import offset_commit, offset_delete, offset_fetch
-from logstore.broker.consumer_group_storage import open_consumer_groups, stored_consumer_states
+from logstore.broker.consumer_group_storage import (
+    TopicsOfDirectory,
+    open_consumer_groups,
+    stored_consumer_states,
+)
 from logstore.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from logstore.broker.consumer_groups.requests import (
     JOINING,
@@ -22,6 +26,7 @@ from logstore.broker.consumer_groups.requests import (
     DescribedConsumerGroup,
     TopicIdPartition,
 )
+from logstore.broker.consumer_groups.topics import Topics
 from logstore.broker.failures import code_of
 from logstore.broker.group_storage import TopicStorage, open_coordinator, stored_states
 from logstore.broker.groups.coordinator import GroupCoordinator
@@ -49,7 +54,7 @@ from logstore.broker.requests import (
     OffsetFetchRequest,
     OffsetFetchResult,
 )
-from logstore.errors import LogstoreError, UnknownTopicError
+from logstore.errors import LogstoreError
 from logstore.format.messages.consumer_protocol import PROTOCOL_TYPE
 from logstore.logdir.directory import LogDirectory
 
@@ -65,8 +70,10 @@ class ConsumerGroups:
     """All consumer groups of a directory. Requests that change groups open the coordinators, the first one
     with a look at all that is stored."""
 
-    def __init__(self, directory: LogDirectory) -> None:
-        self._directory = directory
+    def __init__(self, directory: LogDirectory, topics: Callable[[], Topics] | None = None) -> None:
+        """``topics``: says which topics there are, if they are not those of the directory."""
+        self._config = directory.config
+        self._topics = topics or TopicsOfDirectory(directory)
         self.committed = CommittedOffsets(directory, empty_since=self._empty_since)
         """The offsets that groups have committed."""
         self._storage = TopicStorage(self.committed, directory.context.scheduler)
@@ -84,11 +91,11 @@ class ConsumerGroups:
         if self._open is None:
             with self._opening:
                 if self._open is None:
-                    newer = open_consumer_groups(self._directory, self.committed)
+                    newer = open_consumer_groups(self.committed, self._topics)
                     classic = open_coordinator(
                         self.committed,
                         self._storage,
-                        config=self._directory.config,
+                        config=self._config,
                         besides=set(newer.names()),
                     )
                     self._open = _Coordinators(classic, newer)
@@ -158,7 +165,7 @@ class ConsumerGroups:
             return OffsetCommitResult(dict.fromkeys(request.offsets, code_of(error)), str(error))
         if code is not ErrorCode.NONE:
             return OffsetCommitResult(dict.fromkeys(request.offsets, code))
-        return offset_commit(self._directory, self.committed, request)
+        return offset_commit(self._topics(), self.committed, request)
 
     def _check_commit(self, coordinators: _Coordinators, request: OffsetCommitRequest) -> ErrorCode:
         classic, newer = coordinators
@@ -176,11 +183,11 @@ class ConsumerGroups:
         )
 
     def _with_ids(self, request: OffsetCommitRequest) -> Iterator[TopicIdPartition]:
-        for topic, partition in request.offsets:
-            try:
-                yield TopicIdPartition(self._directory.topic(topic).topic_id, partition)
-            except UnknownTopicError:
-                continue  # the commit says so
+        topics = self._topics()
+        for name, partition in request.offsets:
+            topic = topics.get(name)
+            if topic is not None:  # else the commit says so
+                yield TopicIdPartition(topic.topic_id, partition)
 
     def offset_fetch(self, request: OffsetFetchRequest) -> OffsetFetchResult:
         """What a group has committed. Members of the newer protocol say who they are."""
@@ -208,7 +215,7 @@ class ConsumerGroups:
             code, refused = classic.check_offset_delete(request.group, topics)
         if code is not ErrorCode.NONE:
             return Answered(OffsetDeleteResult(code))
-        result = offset_delete(self._directory, self.committed, request, refused)
+        result = offset_delete(self._topics(), self.committed, request, refused)
         is_done = ErrorCode.NONE in result.errors.values()
         if not is_done or refused or self.committed.has_any(request.group):
             return Answered(result)

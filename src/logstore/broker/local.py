@@ -344,7 +344,8 @@ class LocalBroker:
         has_offsets = OFFSETS_TOPIC in self._directory.topic_names()
         result = delete_topics(self._directory, request)
         if has_offsets:
-            forget_topics(self.committed, result)
+            deleted = [each.name for each in result.topics if each.error is ErrorCode.NONE]
+            forget_topics(self.committed, deleted)
         return Answered(result)
 
     @counted(of_topics)

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from logstore.errors import UnsupportedVersionError
 from logstore.format.messages.message import Message
 from logstore.wire.messages.cluster import (
+    alter_partition_reassignments,
     api_versions,
     describe_cluster,
     describe_log_dirs,
@@ -117,6 +118,7 @@ class ApiKey(IntEnum):
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
     DESCRIBE_CLIENT_QUOTAS = 48
@@ -219,6 +221,7 @@ _MODULES: Final[Mapping[ApiKey, _Declares]] = {
     ApiKey.DELETE_GROUPS: delete_groups,
     ApiKey.ELECT_LEADERS: elect_leaders,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_partition_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments,
     ApiKey.OFFSET_DELETE: offset_delete,
     ApiKey.DESCRIBE_CLIENT_QUOTAS: describe_client_quotas,

@@ -283,6 +283,8 @@ def test_the_texts_are_those_of_kafka(zookeeper, opened):
         "leader_life": 1,
         "isr_lives": [0, 0],
         "eligible": [],
+        "adding": [],
+        "removing": [],
     }
     assert state == {"version": 1, "leader": 1, "leader_epoch": 1, "isr": [1, 2], "controller_epoch": 1}
     topic = text("/brokers/topics/t")

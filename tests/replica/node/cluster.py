@@ -62,6 +62,10 @@ class Cluster:
         """Nobody reaches the node any more."""
         self.nodes[node_id]._listener.close()
 
+    def let_follow_nobody(self, node_id):
+        """The node reaches no other any more; others reach it, and it the coordinator."""
+        self.nodes[node_id]._fetchers.endpoint_of = lambda leader_id: None
+
     def wipe(self, node_id):
         shutil.rmtree(self._path / f"node-{node_id}")
 

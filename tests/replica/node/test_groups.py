@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 import logstore
+from logstore.errors import UnknownTopicError
 from logstore.model import TopicPartition
-from tests.replica.node.cluster import eventually
+from tests.replica.node.cluster import Cluster, eventually
 from tests.replica.node.test_node import T, create, send
 
 GROUPS = TopicPartition("__consumer_offsets", 0)
@@ -52,3 +55,62 @@ def test_who_coordinates_no_more_writes_nothing(cluster):
         eventually(lambda: cluster.leader_of(GROUPS))
         remote.offsets("g").commit({T: 0})
         assert remote.offsets("g")[T].offset == 0
+
+
+def take_by_the_newer_protocol(cluster, count):
+    """The coordinator assigns the partitions (KIP-848)."""
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    settings = {
+        "bootstrap.servers": ",".join(cluster.addresses),
+        "group.id": "newer",
+        "group.protocol": "consumer",
+        "auto.offset.reset": "earliest",
+    }
+    consumer = confluent_kafka.Consumer(settings)
+    try:
+        consumer.subscribe(["t"])
+        found = []
+        while len(found) < count:
+            found += [int(each.value()) for each in consumer.consume(count, timeout=20) if not each.error()]
+        consumer.commit(asynchronous=False)
+        return found
+    finally:
+        consumer.close()
+
+
+def test_whoever_coordinates_need_not_have_the_topic(tmp_path):
+    """Each partition is on one node, and the coordinator is on another for most of them."""
+    cluster = Cluster(tmp_path, replication_factor=1)
+    try:
+        partitions = [TopicPartition("t", number) for number in range(3)]
+        with logstore.connect(*cluster.addresses) as remote:
+            remote.create_topic("t", partitions=3)
+            for each in partitions:
+                cluster.leader_of(each)
+            with remote.producer(transactional_id="x") as producer, producer.transaction():
+                for number in range(3):
+                    producer.send("t", b"%d" % number, partition=number)
+            with remote.consumer("t", group="classic", auto_offset_reset="earliest") as consumer:
+                assert sorted(take(consumer, 3)) == [0, 1, 2]
+                consumer.commit()
+            assert sorted(take_by_the_newer_protocol(cluster, 3)) == [0, 1, 2]
+            for group in ("classic", "newer"):
+                assert set(remote.offsets(group)) == set(partitions)
+            with pytest.raises(UnknownTopicError):
+                remote.offsets("other").commit({("T", 0): 0})
+            with pytest.raises(UnknownTopicError):
+                remote.offsets("other").commit({("t", 3): 0})
+    finally:
+        cluster.close()
+
+
+def test_committed_offsets_go_with_their_topic(cluster):
+    create(cluster)
+    create(cluster, "other")
+    with logstore.connect(*cluster.addresses) as remote:
+        remote.offsets("g").commit({T: 0, ("other", 0): 0})
+        remote.delete_topic("t")
+        eventually(lambda: set(remote.offsets("g")) == {("other", 0)})
+        remote.create_topic("t")
+        cluster.leader_of(T)
+        assert set(remote.offsets("g")) == {("other", 0)}

@@ -301,6 +301,8 @@ def encode_state(state: PartitionState, controller_epoch: int) -> str:
                 "leader_life": None if leader is None else leader.life,
                 "isr_lives": [each.life for each in state.isr],
                 "eligible": state.eligible,
+                "adding": state.adding,
+                "removing": state.removing,
             },
         }
     )
@@ -320,6 +322,8 @@ def decode_state(path: str, stored: Stored) -> PartitionState:
             ),
             tuple(Member(int(each), int(life)) for each, life in ours["eligible"]),
             stored.version,
+            tuple(map(int, ours.get("adding", ()))),
+            tuple(map(int, ours.get("removing", ()))),
         )
 
     return _decoded(path, stored.data, decode)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from uuid import UUID
+
 from logstore.config import TopicConfig
 from logstore.errors import LogstoreError, UnknownTopicError
 from logstore.logdir.catalogue import TopicEntry
 from logstore.logdir.directory import LogDirectory
 from logstore.model import TopicPartition
 from logstore.replica.coordination.interface import Coordinator, Topic, View
+from logstore.replica.rules.partition_state import PartitionState
 from logstore.warning import inform, warn
 
 
@@ -27,6 +31,25 @@ class Assignment:
         self._directory = directory
         self._node_id = node_id
         self._coordinator = coordinator
+        self._ids: dict[str, UUID] = {}
+        """Of the cluster's topics, as it was told last."""
+
+    def note_topics(self, view: View, names: Iterable[str]) -> list[str]:
+        """Those of the topics of which somebody has deleted what was known by the name."""
+        deleted = []
+        for name in names:
+            topic, known = view.topics.get(name), self._ids.pop(name, None)
+            if topic is not None:
+                self._ids[name] = topic.topic_id
+            if known is not None and (topic is None or topic.topic_id != known) and self._was_deleted(known):
+                deleted.append(name)
+        return deleted
+
+    def _was_deleted(self, topic_id: UUID) -> bool:
+        try:
+            return self._coordinator.was_deleted(topic_id)
+        except LogstoreError:
+            return False  # nobody can say
 
     def apply(self, view: View, names: frozenset[str]) -> None:
         """Hold what these topics have here, and no longer what they had. What cannot be done is told, and
@@ -88,12 +111,34 @@ class Assignment:
     def _entry(self, name: str) -> TopicEntry | None:
         return self._directory.catalogue.get(name)
 
-    def let_go(self, partition: TopicPartition) -> None:
-        """Other nodes have the partition now: somebody has asked for that."""
-        entry = self._entry(partition.topic)
-        if entry is None or not entry.holds(partition.partition):
+    def let_go(self, partition: TopicPartition, view: View) -> None:
+        """Other nodes have the partition now: somebody has asked for that. What cannot be done is told."""
+        entry, topic = self._entry(partition.topic), view.topics.get(partition.topic)
+        if entry is None or topic is None or not entry.holds(partition.partition):
             return
-        inform("%s is on other nodes now", partition)
+        try:
+            if entry.topic_id == topic.topic_id and self._may_go(partition, view.partitions[partition]):
+                inform("%s is on other nodes now, and is deleted here", partition)
+                self._delete(partition, entry)
+        except LogstoreError as error:
+            warn("%s is on other nodes now, and cannot be deleted here: %s", partition, error)
+
+    def _may_go(self, partition: TopicPartition, state: PartitionState) -> bool:
+        """Unless the node knows of later times than the coordinator."""
+        epochs = self._directory.log(partition).epoch_entries
+        if not epochs or epochs[-1].epoch <= state.leader_epoch:
+            return True
+        warn(
+            "%s is on the nodes %s in leader epoch %d, and this one has records of epoch %d: they are kept. "
+            "Has the coordinator lost what it had?",
+            partition,
+            list(state.replicas),
+            state.leader_epoch,
+            epochs[-1].epoch,
+        )
+        return False
+
+    def _delete(self, partition: TopicPartition, entry: TopicEntry) -> None:
         if len(entry.held_partitions) == 1:
             self._directory.delete_topic(partition.topic)
         else:

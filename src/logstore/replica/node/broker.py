@@ -52,12 +52,13 @@ from logstore.logdir.directory import LogDirectory
 from logstore.model import TopicPartition
 from logstore.replica.coordination.interface import View
 from logstore.replica.node.acknowledging import Acknowledgement, Awaited
+from logstore.replica.node.administering import Administering
 from logstore.replica.node.admitting import Refused
 from logstore.replica.node.assigning import config_of
 from logstore.replica.node.coordinating import GroupTerms
 from logstore.replica.node.partition import PartitionReplica
 from logstore.replica.node.peers import Peers
-from logstore.replica.node.telling import ClusterTopicIds, Elect, LivingNodes
+from logstore.replica.node.telling import ClusterTopicIds, LivingNodes, TopicsOfCluster
 from logstore.replica.node.transaction_requests import TransactionBroker
 from logstore.replica.rules.partition_state import Member, PartitionState
 from logstore.wire.handlers.call import ClusterNodes
@@ -110,7 +111,7 @@ class NodeBroker(TransactionBroker):
         changing: Changing,
         is_coming: Callable[[str], bool | None],
         peers: Peers,
-        elect: Elect,
+        administering: Administering,
     ) -> None:
         """``is_coming``: whether there is a topic of which this node has not heard yet; None if nobody can
         say."""
@@ -120,8 +121,8 @@ class NodeBroker(TransactionBroker):
         self._shelf = Shelf(directory, self.refuses)
         self._replicas = replicas
         self._changing = changing
-        self._cluster = LivingNodes(view, elect)
-        self.terms = GroupTerms(directory, replicas, self.use_groups)
+        self._cluster = LivingNodes(view, administering)
+        self.terms = GroupTerms(directory, replicas, self.use_groups, TopicsOfCluster(view))
 
     @property
     def node_id(self) -> int:

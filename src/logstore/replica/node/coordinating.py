@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from logstore.broker.codes import NONE, ErrorCode
+from logstore.broker.consumer_groups.topics import Topics
 from logstore.broker.coordinating import ConsumerGroups
 from logstore.broker.pending import Answered, Pending, Promise
 from logstore.format.names import OFFSETS_TOPIC
@@ -34,12 +35,15 @@ class GroupTerms:
         directory: LogDirectory,
         replicas: Mapping[TopicPartition, PartitionReplica],
         use: Callable[[ConsumerGroups], None],
+        topics: Callable[[], Topics],
     ) -> None:
-        """``use``: takes the groups of a new term."""
+        """``use``: takes the groups of a new term. ``topics``: those of the cluster."""
         self._directory = directory
         self._use = use
         self._in_use: ConsumerGroups | None = None
-        self._terms = Terms(replicas, GROUPS, lambda *_: ConsumerGroups(directory), ConsumerGroups.leave)
+        self._terms = Terms(
+            replicas, GROUPS, lambda *_: ConsumerGroups(directory, topics), ConsumerGroups.leave
+        )
 
     def look(self) -> Term[ConsumerGroups] | None:
         """The term in which this node leads the groups now; None if it does not."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from logstore.broker.codes import ErrorCode
+from logstore.broker.committing import forget_topics
 from logstore.broker.consumer_groups.requests import (
     ConsumerGroupHeartbeat,
     ConsumerGroupHeartbeatResult,
@@ -43,6 +46,13 @@ class GroupBroker(LocalBroker):
         """A new term begins."""
         self._groups = groups
         self.committed = groups.committed
+
+    def forget_offsets(self, topics: Iterable[str]) -> None:
+        """These topics were deleted: the offsets that groups have committed for them go, too. The node that
+        coordinates groups then does it."""
+        term = self.terms.look()
+        if term is not None:
+            forget_topics(term.coordinator.committed, topics)
 
     def offset_commit(self, request: OffsetCommitRequest) -> Pending[OffsetCommitResult]:
         ask = super().offset_commit

@@ -21,6 +21,7 @@ from logstore.logdir.directory import LogDirectory
 from logstore.model import TopicPartition
 from logstore.replica.coordination.interface import (
     SESSION_MS,
+    Control,
     Coordinator,
     Endpoint,
     Session,
@@ -28,10 +29,12 @@ from logstore.replica.coordination.interface import (
     ViewChange,
 )
 from logstore.replica.coordination.interface import Node as Telling
+from logstore.replica.node.administering import Administering
 from logstore.replica.node.assigning import Assignment, config_of
 from logstore.replica.node.broker import NodeBroker
 from logstore.replica.node.changing import ClusterTopics
-from logstore.replica.node.controlling import Controlling, TopicRules
+from logstore.replica.node.controlling import Controlling
+from logstore.replica.node.deciding import Decisions, TopicRules
 from logstore.replica.node.fetching import Fetchers
 from logstore.replica.node.life import LifeFile
 from logstore.replica.node.partition import PartitionReplica
@@ -134,7 +137,8 @@ class Node:
         """Whether it was told of everything once."""
         self._links = Links(f"logstore-node-{node_id}")
         self._fetchers = Fetchers(lambda: self._member, self._endpoint_of, self._connect, self._topic_id_of)
-        self._controlling = Controlling(lambda: self._coordinator.view, self._rules_of, balance_seconds)
+        self._decisions = Decisions(self._rules_of)
+        self._controlling = Controlling(lambda: self._coordinator.view, self._decisions, balance_seconds)
         self._broker = self._make_broker(replication_factor)
         store.serve_through(self._broker)
         self._listener: Listener | None = None
@@ -154,21 +158,22 @@ class Node:
         self._unwatch = self._coordinator.watch(self._note_change)
 
     def _make_broker(self, replication_factor: int) -> NodeBroker:
-        changing = ClusterTopics(
-            self.directory,
-            lambda: self._coordinator.view,
-            lambda: self._controlling.control,
-            replication_factor,
-        )
+        def view() -> View:
+            return self._coordinator.view
+
+        def control() -> Control | None:
+            return self._controlling.control
+
+        changing = ClusterTopics(self.directory, view, control, replication_factor)
         return NodeBroker(
             self.directory,
             self.node_id,
             self._replicas,
-            lambda: self._coordinator.view,
+            view,
             changing,
             self._is_coming,
             Peers(self._endpoint_of, self._connect),
-            self._controlling.elect_now,
+            Administering(view, self._decisions, control),
         )
 
     # What is known
@@ -313,15 +318,19 @@ class Node:
         partitions = {TopicPartition(*one) for each in changes for one in each.partitions}
         names = {name for each in changes for name in each.topics} | {each.topic for each in partitions}
         mine = {each for each in partitions if _is_replica(view, each, self.node_id)}
-        for partition in partitions - mine:
+        others = {each for each in partitions - mine if not self._knows_better(view, each)}
+        for partition in others:
             self._release(partition)
         self._assignment.apply(view, frozenset(names))
-        for partition in partitions - mine:
+        for partition in others:
             if partition in view.partitions:
-                self._assignment.let_go(partition)
+                self._assignment.let_go(partition, view)
         if not self._has_begun:
             self._assignment.drop_deleted(view)
             self._has_begun = True
+        deleted = self._assignment.note_topics(view, names)
+        if deleted:
+            self._broker.forget_offsets(deleted)
         told = []
         for partition in mine:
             replica = self._replica_of(partition, view)
@@ -333,6 +342,12 @@ class Node:
         if any(each.living for each in changes):
             self._note_living(view)
             self._fetchers.look_again()
+
+    def _knows_better(self, view: View, partition: TopicPartition) -> bool:
+        """Whether the node has heard already, as an answer, of a later state of the partition than the view
+        has: what the view says of it may be over."""
+        replica, state = self._replicas.get(partition), view.partitions.get(partition)
+        return replica is not None and state is not None and replica.newest_version > state.version
 
     def _note_living(self, view: View) -> None:
         """Nobody waits for nodes that are gone."""

@@ -129,6 +129,12 @@ class PartitionReplica:
         return self._replica.leader_epoch
 
     @property
+    def newest_version(self) -> int:
+        """Of the states of which it was told."""
+        newest = self._newest
+        return -1 if newest is None else newest.version
+
+    @property
     def leads(self) -> bool:
         """Whether it may answer clients."""
         return self._replica.leads and self._host.has_lease

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Final, Protocol
+from collections import Counter
+from collections.abc import Callable
+from typing import Final, NamedTuple
 from uuid import UUID
 
-from logstore.broker.codes import ErrorCode
 from logstore.model import TopicPartition
 from logstore.replica.coordination.interface import View
+from logstore.replica.node.administering import Administering
 from logstore.replica.node.coordinating import GROUPS
 from logstore.replica.node.transacting import TRANSACTIONS
 from logstore.wire.handlers.call import BrokerEndpoint, CoordinatorKind
 
 GetView = Callable[[], View]
-
-
-class Elect(Protocol):
-    """See :meth:`.Controlling.elect_now`."""
-
-    def __call__(
-        self, partitions: Collection[tuple[str, int]] | None, /, *, is_unclean: bool
-    ) -> Mapping[tuple[str, int], ErrorCode] | None: ...
 
 
 _COORDINATED: Final = {CoordinatorKind.GROUP: GROUPS, CoordinatorKind.TRANSACTION: TRANSACTIONS}
@@ -38,15 +31,11 @@ def leader_of(view: View, partition: TopicPartition) -> int | None:
 class LivingNodes:
     """See :class:`~logstore.wire.handlers.call.ClusterNodes`."""
 
-    def __init__(self, view: GetView, elect: Elect) -> None:
+    def __init__(self, view: GetView, administering: Administering) -> None:
         self._view = view
-        self._elect = elect
-
-    def elect(
-        self, partitions: Collection[TopicPartition] | None, *, is_unclean: bool
-    ) -> Mapping[TopicPartition, ErrorCode] | None:
-        found = self._elect(partitions, is_unclean=is_unclean)
-        return None if found is None else {TopicPartition(*each): code for each, code in found.items()}
+        self.elect = administering.elect
+        self.reassign = administering.reassign
+        self.moving = administering.moving
 
     def brokers(self) -> tuple[BrokerEndpoint, ...]:
         return tuple(
@@ -99,3 +88,30 @@ class ClusterTopicIds:
 
     def has(self, partition: TopicPartition) -> bool:
         return partition in self._view().partitions
+
+
+class ClusterTopic(NamedTuple):
+    """A topic, as far as groups know it."""
+
+    topic_id: UUID
+    partition_count: int
+
+
+class TopicsOfCluster:
+    """See :class:`~logstore.broker.consumer_group_storage.TopicsOfDirectory`: all topics, whichever nodes
+    have them. Cost: 1 µs, unless a partition has another state; then 0.1 µs for each."""
+
+    def __init__(self, view: GetView) -> None:
+        self._view = view
+        self._seen: object = None
+        self._topics: dict[str, ClusterTopic] = {}
+
+    def __call__(self) -> dict[str, ClusterTopic]:
+        view = self._view()
+        if view.partitions is not self._seen:
+            counts = Counter(name for name, _ in view.partitions)
+            topics = {name: ClusterTopic(topic.topic_id, counts[name]) for name, topic in view.topics.items()}
+            if topics != self._topics:
+                self._topics = topics
+            self._seen = view.partitions
+        return self._topics

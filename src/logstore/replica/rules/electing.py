@@ -58,15 +58,15 @@ def elect(
         allows_unclean: ``unclean_leader_election_enable`` of the topic.
     """
 
-    def is_kept(member: Member) -> bool:
-        return _is_kept(member, living, is_durable=is_durable)
+    def has_all(member: Member) -> bool:
+        return is_kept(member, living, is_durable=is_durable)
 
     # Members that live on in another life stay in the ISR as they were: the leader sees what they have.
-    isr = [each for each in state.isr if is_kept(each)]
+    isr = [each for each in state.isr if has_all(each)]
     if state.leader is not None and _can_stay(state.leader, living):
         return Election(Choice.STAYS, state.with_isr(isr, min_isr))
     kept_isr = [_now(each, living) for each in isr]
-    kept_eligible = [_now(each, living) for each in state.eligible if is_kept(each)]
+    kept_eligible = [_now(each, living) for each in state.eligible if has_all(each)]
     for candidates in (kept_isr, kept_eligible):
         leader = _first(state, candidates, living)
         if leader is not None and leader == state.leader:  # it is leaving, and there is no other
@@ -93,13 +93,50 @@ def prefer(
     preferred = state.member(state.replicas[0])
     if preferred is None or state.leader is None or state.leader.node_id == preferred.node_id:
         return None
-    if not _is_kept(preferred, living, is_durable=is_durable) or living[preferred.node_id].is_leaving:
+    if not is_kept(preferred, living, is_durable=is_durable) or living[preferred.node_id].is_leaving:
         return None
-    isr = [_now(each, living) for each in state.isr if _is_kept(each, living, is_durable=is_durable)]
+    isr = [_now(each, living) for each in state.isr if is_kept(each, living, is_durable=is_durable)]
     return _led_by(state, _now(preferred, living), isr, min_isr)
 
 
-def _is_kept(member: Member, living: Living, *, is_durable: bool) -> bool:
+def give_to(
+    state: PartitionState,
+    replicas: tuple[int, ...],
+    living: Living,
+    *,
+    min_isr: int,
+    is_durable: bool = False,
+    adding: tuple[int, ...] = (),
+    removing: tuple[int, ...] = (),
+) -> PartitionState | None:
+    """The state with these replicas, led by one of those that are in sync; None if none of them is. Whoever
+    is no replica any more is in the ISR no more; other arguments as of :func:`elect`.
+
+    If the partition loses a replica, another leader epoch begins, also with the same leader. So a node that
+    does not know yet that it is none, and then is one again, cannot join the ISR before it knows of both: it
+    deletes its log in between.
+    """
+    left = state._replace(
+        replicas=replicas,
+        adding=adding,
+        removing=removing,
+        eligible=tuple(each for each in state.eligible if each.node_id in replicas),
+    )
+    isr = [each for each in state.isr if each.node_id in replicas]
+    if not isr:
+        return None
+    if set(state.replicas) <= set(replicas):
+        return left.with_isr(isr, min_isr)
+    leader = state.leader
+    if leader is not None and leader.node_id not in replicas:
+        isr = [_now(each, living) for each in isr if is_kept(each, living, is_durable=is_durable)]
+        leader = _first(left, isr, living)
+        if leader is None:
+            return None
+    return left.with_isr(isr, min_isr)._replace(leader=leader, leader_epoch=state.leader_epoch + 1)
+
+
+def is_kept(member: Member, living: Living, *, is_durable: bool) -> bool:
     """Whether the node is there, and has what it had as this member."""
     alive = living.get(member.node_id)
     return alive is not None and alive.has_kept(member, is_durable=is_durable)

@@ -66,6 +66,10 @@ class PartitionState(NamedTuple):
     has stood still since, so that they have all records below it, too (KIP-966)."""
     version: int = 0
     """The coordinator's. Each change is made against it."""
+    adding: tuple[int, ...] = ()
+    """Those of the replicas that the partition is about to get: it moves (KIP-455)."""
+    removing: tuple[int, ...] = ()
+    """Those of the replicas that it is about to lose, when it has got the others."""
 
     def member(self, node_id: int) -> Member | None:
         """The node as it is in the ISR."""
@@ -82,8 +86,9 @@ class PartitionState(NamedTuple):
         return self._replace(isr=members, eligible=eligible)
 
     def least(self, min_isr: int) -> int:
-        """The fewest members of the ISR with which records are acknowledged."""
-        return min(min_isr, len(self.replicas))
+        """The fewest members of the ISR with which records are acknowledged. A partition that moves waits for
+        no more than before."""
+        return min(min_isr, len(self.replicas) - len(self.adding))
 
     def _rank(self, node_id: int) -> int:
         return self.replicas.index(node_id) if node_id in self.replicas else len(self.replicas)

@@ -76,7 +76,10 @@ class Replica:
         return self._begin_term(state, now_ms)
 
     def _begin_term(self, state: PartitionState, now_ms: int) -> list[Action]:
-        actions: list[Action] = [StepDown()] if self.leads else []
+        before = None if self.leading is None else self.leading.state.leader_epoch
+        goes_on = state.leader == self.member and before == state.leader_epoch - 1
+        # Nobody else has led in between: what waits to be replicated may go on waiting.
+        actions: list[Action] = [StepDown()] if self.leads and not goes_on else []
         self.leading = self._asked = None
         if state.leader == self.member:
             self._meet(Event.ELECTED)

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, Self
 
 from logstore.replica.rules.leading import ReplicaConfig
 from logstore.replica.rules.partition_state import Member, PartitionState
+from logstore.replica.rules.reassigning import is_moving
 from logstore.testing.simulator.coordinator import COORDINATOR, Coordinator
 from logstore.testing.simulator.model_log import ModelLog, SimulatedLog
 from logstore.testing.simulator.network import NetworkFaults, World
@@ -150,6 +151,7 @@ class Cluster:
         self.world.network.heal()
         self.world.network.faults = NetworkFaults()
         for node in self.nodes.values():
+            node.may_move = False
             if not node.is_running:
                 node.start()
             elif node.is_paused:
@@ -164,14 +166,18 @@ class Cluster:
         leading = [each for each in self.nodes.values() if each.replica is not None and each.replica.leads]
         if len(leading) != 1:
             raise ViolationError(f"{len(leading)} nodes lead, without faults: {state}")
-        if len(state.isr) != len(self.nodes):
+        if len(state.isr) != len(state.replicas):
             raise ViolationError(f"not all have caught up, without faults: {state}")
+        if is_moving(state):
+            raise ViolationError(f"it still moves, without faults: {state}")
         for node in self.nodes.values():
             self.watcher.check_readable(node.node_id, node.log)
+            if node.node_id not in state.replicas and node.log.log_end_offset:
+                raise ViolationError(f"node {node.node_id} has not deleted its log: {state}")
         for value, offset in self.watcher.acknowledged.items():
             if committed[offset] != value:
                 raise ViolationError(f"value {value} was acknowledged at {offset}, and is not there")
-        shortest = min(node.log.high_watermark for node in self.nodes.values())
+        shortest = min(self.nodes[each].log.high_watermark for each in state.replicas)
         if shortest <= max(self.watcher.acknowledged.values(), default=-1) - _QUIET_MS // 20:
             raise ViolationError(f"a node has committed {shortest} of {len(committed)} records")
 

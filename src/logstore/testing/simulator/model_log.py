@@ -39,6 +39,9 @@ class SimulatedLog(LogFacts, Protocol):
     def truncate_to(self, offset: int) -> None:
         """Durable on return."""
 
+    def delete(self) -> None:
+        """Everything, leader epochs, too."""
+
     def flush(self) -> None: ...
 
     def values(self, start: int, stop: int) -> list[int]:
@@ -109,6 +112,10 @@ class ModelLog:
         self.epochs.truncate_from_end(offset)
         self.durable_offset = min(self.durable_offset, offset)
         self.high_watermark = min(self.high_watermark, offset)
+
+    def delete(self) -> None:
+        self.truncate_to(0)
+        self.epochs = LeaderEpochs()
 
     def flush(self) -> None:
         self.durable_offset = len(self.entries)

@@ -25,6 +25,7 @@ from logstore.replica.rules.actions import (
 from logstore.replica.rules.electing import elect, prefer
 from logstore.replica.rules.leading import ReplicaConfig
 from logstore.replica.rules.partition_state import Living, Member, PartitionState
+from logstore.replica.rules.reassigning import arrive, is_moving, origin, reassign
 from logstore.replica.rules.replica import Replica
 from logstore.testing.simulator.coordinator import COORDINATOR, Coordinator
 from logstore.testing.simulator.model_log import SimulatedLog
@@ -38,7 +39,8 @@ _TICK_MS: Final = 20
 _BEAT_MS: Final = 100
 _GIVE_UP_MS: Final = 150
 _FLUSH_SHARE: Final = 0.3
-_PREFER_SHARE = 0.3
+_PREFER_SHARE: Final = 0.3
+_MOVE_SHARE: Final = 0.05
 
 
 @dataclass(slots=True)
@@ -74,6 +76,8 @@ class Node:
         self.node_id = node_id
         self.disk = Disk(log)
         self.is_running = self.is_paused = False
+        self.may_move = True
+        """Whether it sends the partition elsewhere from time to time, as the controller."""
         self.coordinator: Coordinator
         self._world = world
         self._nodes = nodes
@@ -94,6 +98,8 @@ class Node:
         self._beat_at = -1.0
         self._asked: tuple[Fetch, float] | None = None
         self._promised: list[_Promised] = []
+        self._newest_version = -1
+        """Of the states of which it knows."""
 
     @property
     def log(self) -> SimulatedLog:
@@ -227,27 +233,59 @@ class Node:
             self._do(self.replica.on_lease_ended())
 
     def on_state(self, state: PartitionState) -> None:
-        if self.replica is not None and self._has_lease:
+        if self.replica is None or state.version < self._newest_version:
+            return
+        self._newest_version = state.version
+        if self.node_id not in state.replicas:
+            self._delete(self.replica)
+        elif self._has_lease:
             self._do(self.replica.on_state(state, int(self._now_ms())))
+
+    def _delete(self, replica: Replica) -> None:
+        """The partition is on other nodes."""
+        self._do(replica.on_lease_ended())
+        self.replica = Replica(replica.member, self.log, self._config)
+        self._asked = None
+        if self.log.log_end_offset:
+            self._watcher.counts["deletions"] += 1
+        self.log.delete()
+        self._watcher.note_cut(self.node_id, 0)
 
     def on_living(self, life: int, living: Living, state: PartitionState) -> None:
         """As the controller."""
         if self.replica is None or self.replica.member.life != life:
             return
-        election = elect(
-            state, living, min_isr=self._config.min_insync_replicas, is_durable=self._config.is_durable
-        )
-        wanted, hands_over = None, False
-        if election.state != state:
-            self._watcher.note_election(election.choice)
-            wanted = election.state
-        elif self._world.rng.random() < _PREFER_SHARE:
-            config = self._config
-            wanted = prefer(state, living, min_isr=config.min_insync_replicas, is_durable=config.is_durable)
-            hands_over = True
+        wanted, hands_over = self._decide(state, living)
         if wanted is not None:
             member, coordinator, chosen = self.replica.member, self.coordinator, wanted
             self._say(lambda: coordinator.propose(member, chosen, as_controller=True, hands_over=hands_over))
+
+    def _decide(self, state: PartitionState, living: Living) -> tuple[PartitionState | None, bool]:
+        """What to change, and whether a leader that leads well may be replaced by that."""
+        min_isr, is_durable = self._config.min_insync_replicas, self._config.is_durable
+        election = elect(state, living, min_isr=min_isr, is_durable=is_durable)
+        if election.state != state:
+            self._watcher.note_election(election.choice)
+            return election.state, False
+        arrived = arrive(state, living, min_isr=min_isr, is_durable=is_durable)
+        if arrived is not None:
+            self._watcher.counts["moves that ended"] += 1
+            return arrived, True
+        chance = self._world.rng.random()
+        if chance < _PREFER_SHARE:
+            return prefer(state, living, min_isr=min_isr, is_durable=is_durable), True
+        if chance < _PREFER_SHARE + _MOVE_SHARE and self.may_move:
+            self._watcher.counts["moves"] += 1
+            goal = self._draw_goal(state, living)
+            return reassign(state, goal, living, min_isr=min_isr, is_durable=is_durable), True
+        return None, False
+
+    def _draw_goal(self, state: PartitionState, living: Living) -> tuple[int, ...]:
+        """Some living nodes; or where it came from."""
+        rng = self._world.rng
+        if is_moving(state) and rng.random() < 0.5:
+            return origin(state)
+        return tuple(rng.sample(sorted(living), rng.randint(1, len(living))))
 
     # The partition
 

@@ -31,6 +31,8 @@ class Watcher:
         self.counts: Counter[str] = Counter()
         self._newest_epoch = -1
         self._may_lose = False
+        self._lost: list[tuple[int, list[int]]] = []
+        """The epochs that began with a loss that was announced, and what was committed before."""
         self._seen: dict[int, int] = {}
         """Up to where each node's log was compared."""
 
@@ -53,6 +55,7 @@ class Watcher:
 
     def _forget_from(self, offset: int) -> None:
         self.counts["losses that were announced"] += 1
+        self._lost.append((self._newest_epoch, self.committed.copy()))
         for value in self.committed[offset:]:
             self.acknowledged.pop(value, None)
         del self.committed[offset:]
@@ -87,11 +90,17 @@ class Watcher:
             ViolationError: that is not what was committed.
         """
         end, seen = log.high_watermark, self._seen.get(node_id, 0)
-        if end > len(self.committed):
+        committed = self._committed_for(log)
+        if end > len(committed):
             raise ViolationError(f"node {node_id} shows offsets up to {end}, which are not committed")
-        if log.values(seen, end) != self.committed[seen:end]:
+        if log.values(seen, end) != committed[seen:end]:
             raise ViolationError(f"node {node_id} shows other records than were committed")
         self._seen[node_id] = max(seen, end)
+
+    def _committed_for(self, log: SimulatedLog) -> list[int]:
+        """A node that has not heard of a loss yet shows what was committed before."""
+        epoch = log.last_epoch()
+        return next((before for lost_in, before in self._lost if epoch < lost_in), self.committed)
 
 
 def _common(have: list[int], wanted: list[int]) -> int:

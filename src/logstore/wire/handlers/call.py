@@ -93,6 +93,23 @@ class BrokerEndpoint(NamedTuple):
     rack: str | None = None
 
 
+class Move(NamedTuple):
+    """A partition on its way to other nodes."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    """Those of the replicas that it gets."""
+    removing: tuple[int, ...]
+    """Those that it loses when it has got the others."""
+
+
+class Moved(NamedTuple):
+    """What became of the wish to move a partition."""
+
+    error: ErrorCode
+    message: str | None = None
+
+
 class ClusterNodes(Protocol):
     """The nodes of a cluster, as they are now."""
 
@@ -117,6 +134,20 @@ class ClusterNodes(Protocol):
         Raises:
             LogstoreError: it cannot be done now.
         """
+        ...
+
+    def reassign(
+        self, wanted: Mapping[TopicPartition, tuple[int, ...] | None], *, may_change_factor: bool
+    ) -> Mapping[TopicPartition, Moved] | None:
+        """Move partitions to these nodes, or call off (None) what moves. None if another node does that.
+
+        Raises:
+            LogstoreError: it cannot be done now.
+        """
+        ...
+
+    def moving(self) -> Mapping[TopicPartition, Move]:
+        """The partitions that move."""
         ...
 
 

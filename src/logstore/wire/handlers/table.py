@@ -9,6 +9,7 @@ from typing import Final
 from logstore.wire.apis import APIS, ApiKey
 from logstore.wire.handlers.call import Answers
 from logstore.wire.handlers.cluster import (
+    alter_partition_reassignments,
     api_versions,
     describe_cluster,
     describe_log_dirs,
@@ -114,6 +115,7 @@ HANDLERS: Final[Mapping[ApiKey, Answers]] = MappingProxyType(
         ApiKey.DELETE_GROUPS: delete_groups,
         ApiKey.ELECT_LEADERS: elect_leaders,
         ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_partition_reassignments,
         ApiKey.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments,
         ApiKey.OFFSET_DELETE: offset_delete,
         ApiKey.DESCRIBE_CLIENT_QUOTAS: describe_client_quotas,

@@ -53,9 +53,7 @@ def alter(
         for each in resources
     ]
     plans = [
-        _alter_group(call, plan, validate_only=validate_only)
-        if each.resource_type == ConfigResource.GROUP and isinstance(plan, ConfigChange)
-        else plan
+        _alter_at_once(call, each, plan, validate_only=validate_only)
         for each, plan in zip(resources, plans, strict=True)
     ]
     changes = tuple(each for each in plans if isinstance(each, ConfigChange))
@@ -72,14 +70,32 @@ def _refusal(call: Call, resource: Resource, *, is_twice: bool) -> Refusal | Non
         return refusal
     if is_twice:
         return invalid(f"the request changes {ConfigResource(kind).name} {name!r} twice")
-    if kind == ConfigResource.BROKER:
-        return invalid("the settings of a broker are given when it is started; change those of topics")
-    if kind not in (ConfigResource.TOPIC, ConfigResource.GROUP):
+    if kind not in (ConfigResource.TOPIC, ConfigResource.GROUP, ConfigResource.BROKER):
         return invalid(
             f"{ConfigResource(kind).name} {name!r} has no settings here; topics and share groups have"
         )
     twice = [key for key, count in Counter(each.name for each in resource.configs).items() if count > 1]
     return invalid(f"the request changes {twice[0]} twice") if twice else None
+
+
+def _alter_at_once(
+    call: Call, resource: Resource, plan: ConfigChange | Refusal, *, validate_only: bool
+) -> ConfigChange | Refusal:
+    """All but what is of topics."""
+    if not isinstance(plan, ConfigChange) or resource.resource_type == ConfigResource.TOPIC:
+        return plan
+    if resource.resource_type == ConfigResource.GROUP:
+        return _alter_group(call, plan, validate_only=validate_only)
+    return _alter_broker(plan)
+
+
+def _alter_broker(change: ConfigChange) -> Refusal:
+    """Nothing can be changed. What was not changed may be given its default again: Kafka's tool for moving
+    partitions ends throttles in this way, whether there were any or not."""
+    is_given = any(value is not None for value in change.settings.values())
+    if is_given or change.replaces or change.appended or change.subtracted:
+        return invalid("the settings of a broker are given when it is started; change those of topics")
+    return Refusal(ErrorCode.NONE)
 
 
 def _alter_group(call: Call, change: ConfigChange, *, validate_only: bool) -> Refusal:

@@ -1,0 +1,193 @@
+"""Partitions move to other nodes. Costs about 15 s."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import logstore
+from logstore.broker.codes import ErrorCode
+from logstore.model import TopicPartition
+from logstore.wire.apis import ApiKey
+from logstore.wire.messages.cluster import alter_partition_reassignments as altering
+from tests.replica.node.cluster import Cluster, eventually
+from tests.replica.node.test_node import read, send
+from tests.wire.raw_client import RawClient
+
+T = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def four(tmp_path):
+    cluster = Cluster(tmp_path, 4)
+    yield cluster
+    cluster.close()
+
+
+def create(cluster, replication_factor, **config):
+    with logstore.connect(*cluster.addresses) as connected:
+        settings = logstore.TopicConfig(**config)
+        connected.create_topic("t", replication_factor=replication_factor, config=settings)
+    cluster.leader_of(T)
+    cluster.wait_for_isr(T, replication_factor)
+
+
+def controller(cluster):
+    return eventually(lambda: next((each for each in cluster.nodes.values() if each.is_controller), None))
+
+
+def ask(cluster, goals, *, may_change_factor=True):
+    """The error of each partition, asked at the controller as clients do."""
+    administering = controller(cluster)._broker.cluster
+    found = administering.reassign(goals, may_change_factor=may_change_factor)
+    return {each: moved.error.name for each, moved in found.items()}
+
+
+def place(cluster, goal, partition=T):
+    assert ask(cluster, {partition: goal}) == {partition: "NONE"}
+
+
+def is_at(cluster, goal, partition=T):
+    state = cluster.state_of(partition)
+    return state.replicas == goal and not state.adding and len(state.isr) == len(goal)
+
+
+def holders(cluster, partition=T):
+    """The nodes whose directories have the partition."""
+    found = set()
+    for node_id, store in cluster.stores.items():
+        entry = store.directory.catalogue.get(partition.topic)
+        if entry is not None and entry.holds(partition.partition):
+            found.add(node_id)
+    return found
+
+
+def files(cluster, partition=T):
+    name = f"{partition.topic}-{partition.partition}"
+    return {each for each in range(1, 5) if (cluster._path / f"node-{each}" / name).exists()}
+
+
+def test_a_partition_goes_where_it_is_sent(four):
+    create(four, 2, min_insync_replicas=2)
+    before = four.state_of(T).replicas
+    send(four, [b"%d" % number for number in range(1_000)])
+    goal = tuple(each for each in range(1, 5) if each not in before)
+    place(four, goal)
+    eventually(lambda: is_at(four, goal))
+    eventually(lambda: holders(four) == set(goal) == files(four))
+    assert four.leader_of(T).node_id in goal
+    send(four, [b"last"])
+    assert read(four) == [*(b"%d" % number for number in range(1_000)), b"last"]
+    one, other = (four.log(each, T) for each in goal)
+    assert one.fetch(0, max_bytes=1 << 20).data == other.fetch(0, max_bytes=1 << 20).data
+    assert controller(four)._broker.cluster.moving() == {}
+
+
+@pytest.mark.parametrize("goal", [(1, 2, 3, 4), (4,), (4, 3, 2), (2, 1, 3)], ids=str)
+def test_under_load(four, goal):
+    """Nothing is lost or doubled, whether there are more or fewer replicas, or others."""
+    create(four, 3, min_insync_replicas=2)
+    place(four, (1, 2, 3))
+    eventually(lambda: is_at(four, (1, 2, 3)))
+    sent, has_ended = [], threading.Event()
+    with logstore.connect(*four.addresses) as connected, connected.producer(acks="all") as producer:
+
+        def produce():
+            while not has_ended.is_set():
+                value = b"%d" % len(sent)
+                producer.send("t", value).result()
+                sent.append(value)
+
+        thread = threading.Thread(target=produce)
+        thread.start()
+        try:
+            eventually(lambda: len(sent) > 20)
+            place(four, goal)
+            eventually(lambda: is_at(four, goal))
+            so_far = len(sent)
+            eventually(lambda: len(sent) > so_far + 20)
+        finally:
+            has_ended.set()
+            thread.join()
+    assert read(four) == sent
+    eventually(lambda: holders(four) == set(goal) == files(four))
+
+
+def test_it_is_called_off_while_the_new_node_cannot_catch_up(four):
+    create(four, 2)
+    send(four, [b"1"])
+    before = four.state_of(T).replicas
+    new, idle = (each for each in range(1, 5) if each not in before)
+    four.let_follow_nobody(new)
+    place(four, (new, before[0]))
+    moving = eventually(controller(four)._broker.cluster.moving)
+    assert {each: set(move.replicas) for each, move in moving.items()} == {T: {new, *before}}
+    assert (moving[T].adding, moving[T].removing) == ((new,), (before[1],))
+    send(four, [b"2"])
+    assert four.state_of(T).replicas == (new, before[0], before[1]), "the new one cannot catch up"
+    place(four, None)
+    eventually(lambda: set(four.state_of(T).replicas) == set(before))
+    assert ask(four, {T: None}) == {T: "NO_REASSIGNMENT_IN_PROGRESS"}
+    eventually(lambda: holders(four) == set(before) == files(four))
+    assert read(four) == [b"1", b"2"]
+    assert idle not in four.state_of(T).replicas
+
+
+def test_what_cannot_be(four):
+    create(four, 2)
+    replicas = four.state_of(T).replicas
+    nowhere = TopicPartition("t", 9)
+    assert ask(four, {T: (1, 1), nowhere: (1,)}) == {
+        T: "INVALID_REPLICA_ASSIGNMENT",
+        nowhere: "UNKNOWN_TOPIC_OR_PARTITION",
+    }
+    for wrong in ((), (7,), (-1, 1)):
+        assert ask(four, {T: wrong}) == {T: "INVALID_REPLICA_ASSIGNMENT"}
+    assert ask(four, {T: (1, 2, 3)}, may_change_factor=False) == {T: "INVALID_REPLICATION_FACTOR"}
+    assert ask(four, {T: replicas}) == {T: "NONE"}
+    assert four.state_of(T).replicas == replicas
+    other = next(each for each in four.nodes.values() if not each.is_controller)
+    assert other._broker.cluster.reassign({T: (1,)}, may_change_factor=True) is None
+
+
+def test_groups_and_transactions_move_along(four):
+    """Their topics are moved like others, and who coordinates them then goes on."""
+    create(four, 3)
+    offsets, transactions = TopicPartition("__consumer_offsets", 0), TopicPartition("__transaction_state", 0)
+    with logstore.connect(*four.addresses) as connected:
+        with connected.producer(transactional_id="x") as producer:
+            with producer.transaction():
+                producer.send("t", b"1")
+            with connected.consumer("t", group="g", auto_offset_reset="earliest") as consumer:
+                assert [each.value for each in consumer.poll(5)] == [b"1"]
+                consumer.commit()
+            for each in (offsets, transactions):
+                state = four.state_of(each)
+                new = next(one for one in range(1, 5) if one not in state.replicas)
+                goal = (new, *(one for one in state.replicas if one != state.leader.node_id))
+                place(four, goal, each)
+                eventually(lambda each=each, goal=goal: is_at(four, goal, each))
+            with producer.transaction():
+                producer.send("t", b"2")
+        with connected.consumer("t", group="g", isolation=logstore.Isolation.COMMITTED) as consumer:
+            assert [each.value for each in consumer.poll(10)] == [b"2"]
+
+
+@pytest.mark.parametrize(
+    ("number", "goal", "error"),
+    [
+        (0, (0,), "NONE"),
+        (0, (0, 1), "INVALID_REPLICA_ASSIGNMENT"),
+        (0, None, "NO_REASSIGNMENT_IN_PROGRESS"),
+        (1, (0,), "UNKNOWN_TOPIC_OR_PARTITION"),
+    ],
+)
+def test_a_store_that_is_alone(tmp_path, number, goal, error):
+    with logstore.open(tmp_path) as store, store.listen() as listener:
+        store.create_topic("t")
+        wanted = altering.Topic("t", (altering.Partition(number, goal),))
+        with RawClient(listener.address) as client:
+            request = altering.AlterPartitionReassignmentsRequest(topics=(wanted,))
+            (topic,) = client.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, request).responses
+    assert [ErrorCode(each.error_code).name for each in topic.partitions] == [error]
