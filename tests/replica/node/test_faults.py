@@ -1,5 +1,5 @@
-"""Nodes as processes under load, killed, stopped and halted; nothing acknowledged is lost, and transactions
-are in all partitions or in none.
+"""Nodes as processes under load, killed, stopped and halted, while partitions move from some to others;
+nothing acknowledged is lost, and transactions are in all partitions or in none.
 
 The load comes from our own client and, if it is there, from librdkafka. 30 s for six faults; ``make soak``
 has 300.
@@ -21,11 +21,17 @@ from tests.replica.coordination import server
 from tests.replica.node import transfers
 from tests.replica.node.cluster import eventually
 from tests.replica.node.loads import Load
+from tests.replica.node.moves import draw_goal, move
 from tests.replica.node.processes import Processes, wait_until_well
 from tests.replica.node.transfers import Transfers
 from tests.rotation import rotating, seed_of_turn
 
 PARTITIONS = 2
+PLACES = [
+    *((topic, number) for topic in ("t", transfers.TOPIC) for number in range(PARTITIONS)),
+    ("__consumer_offsets", 0),
+    ("__transaction_state", 0),
+]
 
 
 class Records(Load):
@@ -112,8 +118,12 @@ class Records(Load):
 
 
 def inject(cluster, rng, counts):
-    """One fault, and its end."""
+    """One fault, and its end. Before it a partition may be sent elsewhere."""
     node = rng.choice(list(cluster.nodes.values()))
+    if rng.random() < 0.5:
+        place = rng.choice(PLACES)
+        counts["moves"] = counts.get("moves", 0) + move(cluster, *place, draw_goal(rng, cluster.nodes))
+        time.sleep(rng.uniform(0, 0.5))
     kind = rng.choice(["kill", "kill", "stop", "halt", "halt for long"])
     counts[kind] = counts.get(kind, 0) + 1
     if kind == "kill":
@@ -160,6 +170,8 @@ def run(path, seed, fault_count, coordinator="cluster"):
             for load in loads:
                 load.stop()
         assert not [each for load in loads for each in load.errors]
+        for place in PLACES:
+            eventually(lambda place=place: move(cluster, *place, tuple(cluster.nodes)), 60)
         wait_until_well(cluster, "t", PARTITIONS)
         wait_until_well(cluster, transfers.TOPIC, PARTITIONS)
         counts["transactions"] = loads[1].check()
@@ -208,7 +220,7 @@ def run_and_report(path, place, fault_count, figure):
 @pytest.mark.slow
 @pytest.mark.parametrize("place", rotating(["files", "zookeeper"], 2), indirect=True)
 def test_some_faults(place, tmp_path):
-    """30 s."""
+    """30 s to 60 s."""
     run_and_report(tmp_path, place, 6, "faults of nodes")
 
 
