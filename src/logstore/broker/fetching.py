@@ -17,6 +17,7 @@ from logstore.broker.kept import KeptFetch, KeptPartition
 from logstore.broker.pending import Answered, Pending, Wake, call_wake
 from logstore.broker.requests import (
     NO_EPOCH,
+    NO_NODE,
     NO_OFFSET,
     AbortedProducer,
     FetchedPartition,
@@ -35,15 +36,26 @@ from logstore.schedule import Task
 
 _NOT_HERE: Final = "this node does not lead the partition"
 
-Refuses = Callable[[TopicPartition], ErrorCode]
-"""Why a partition must not be read from here, if it must not."""
+
+class Look(NamedTuple):
+    """Whether a partition may be read from here."""
+
+    error: ErrorCode = NONE
+    """Why not."""
+    has_compared_epochs: bool = False
+    """The caller's leader epoch is right; the log of a follower may not have any record of it."""
+    preferred_id: int = NO_NODE
+    """The node that has it nearer to the caller."""
+
+
+MAY_READ: Final = Look()
 
 
 class Shelf(NamedTuple):
     """Where fetches read."""
 
     directory: LogDirectory
-    refuses: Refuses | None = None
+    look: Callable[[FetchPartition | KeptPartition, FetchRequest], Look] | None = None
     """None: everything may be read."""
 
 
@@ -102,19 +114,28 @@ def _read(
     found: list[FetchedPartition] = []
     busy: list[int] = []
     left_bytes, size_bytes = max(request.max_bytes - kept_bytes, 0), kept_bytes
-    isolation, log_of, refuses = request.isolation, shelf.directory.log, shelf.refuses
+    isolation, log_of, look = request.isolation, shelf.directory.log, shelf.look
     is_enough = False
+    may_read = MAY_READ
     for each in wanted:
         try:
-            if refuses is not None and (code := refuses(each.partition)) is not NONE:
+            if look is not None:
+                may_read = look(each, request)
+            if may_read.error is not NONE:
                 busy.append(len(found))
-                found.append(FetchedPartition(each.partition, code, message=_NOT_HERE))
+                found.append(FetchedPartition(each.partition, may_read.error, message=_NOT_HERE))
                 is_enough = True
                 continue
             log = log_of(each.partition)
             if watch:
                 each.watch(log)  # type: ignore[union-attr]  # then they are kept ones
-            epoch = None if each.leader_epoch == NO_EPOCH else each.leader_epoch
+            if may_read.preferred_id != NO_NODE:
+                busy.append(len(found))
+                found.append(_elsewhere(each, log, may_read.preferred_id))
+                is_enough = True
+                continue
+            has_epoch = each.leader_epoch != NO_EPOCH and not may_read.has_compared_epochs
+            epoch = each.leader_epoch if has_epoch else None
             if each.last_fetched_epoch != NO_EPOCH and (parted := _parted(log, each, epoch)) is not None:
                 busy.append(len(found))
                 found.append(parted)
@@ -201,6 +222,20 @@ def _parted(
     )
 
 
+def _elsewhere(wanted: FetchPartition | KeptPartition, log: Log, node_id: int) -> FetchedPartition:
+    return FetchedPartition(
+        wanted.partition,
+        NONE,
+        b"",
+        log.high_watermark,
+        log.last_stable_offset,
+        log.log_start_offset,
+        next_offset=wanted.offset,
+        topic_id=wanted.topic_id,
+        preferred_id=node_id,
+    )
+
+
 def _nothing(wanted: FetchPartition | KeptPartition, view: LogView) -> FetchedPartition:
     fields = (
         wanted.partition,
@@ -214,6 +249,7 @@ def _nothing(wanted: FetchPartition | KeptPartition, view: LogView) -> FetchedPa
         None,
         wanted.topic_id,
         None,
+        NO_NODE,
     )
     return tuple.__new__(FetchedPartition, fields)  # a third of the cost of calling the type
 

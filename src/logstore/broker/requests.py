@@ -32,6 +32,7 @@ MAX_TIMESTAMP: Final = -3
 
 NO_EPOCH: Final = -1
 NO_OFFSET: Final = -1
+NO_NODE: Final = -1
 
 
 class ProducePartition(NamedTuple):
@@ -112,6 +113,8 @@ class FetchRequest(NamedTuple):
     kept: KeptFetch | None = None
     """The partitions of a fetch that is repeated. ``partitions`` are then those of which a follower has news,
     and nothing is read for them. Only a broker that has the logs itself knows it."""
+    rack: str = ""
+    """Where the consumer is: it may be told to read from a replica there (KIP-392)."""
 
 
 class AbortedProducer(NamedTuple):
@@ -149,6 +152,8 @@ class FetchedPartition(NamedTuple):
     """Of the topic that was read; None if it has none, or is not known."""
     diverging: DivergingEpoch | None = None
     """The caller's log has parted from this one: it cuts its own, and asks again."""
+    preferred_id: int = NO_NODE
+    """The node that the consumer is to read from, instead of this one (KIP-392). Nothing was read."""
 
 
 class FetchResult(NamedTuple):

@@ -31,6 +31,7 @@ _KINDS: Final[dict[str, type]] = {
     "replication_factor": int,
     "replica_lag_time_max_ms": int,
     "leader_imbalance_check_interval_seconds": int,
+    "read_from_followers": bool,
     "session_ms": int,
     "settings": dict,
 }
@@ -43,6 +44,7 @@ _OF_NODE: Final = (
     "replication_factor",
     "replica_lag_time_max_ms",
     "leader_imbalance_check_interval_seconds",
+    "read_from_followers",
 )
 
 

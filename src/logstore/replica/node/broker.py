@@ -58,6 +58,7 @@ from logstore.replica.node.assigning import config_of
 from logstore.replica.node.coordinating import GroupTerms
 from logstore.replica.node.partition import PartitionReplica
 from logstore.replica.node.peers import Peers
+from logstore.replica.node.reading import Places
 from logstore.replica.node.telling import ClusterTopicIds, LivingNodes, TopicsOfCluster
 from logstore.replica.node.transaction_requests import TransactionBroker
 from logstore.replica.rules.partition_state import Member, PartitionState
@@ -112,13 +113,16 @@ class NodeBroker(TransactionBroker):
         is_coming: Callable[[str], bool | None],
         peers: Peers,
         administering: Administering,
+        *,
+        read_from_followers: bool,
     ) -> None:
         """``is_coming``: whether there is a topic of which this node has not heard yet; None if nobody can
         say."""
         super().__init__(directory, node_id, replicas, view, is_coming, peers)
         self._groups.leave()  # each term has its own
         self.topics = ClusterTopicIds(view)  # type: ignore[assignment]  # it has the same methods
-        self._shelf = Shelf(directory, self.refuses)
+        places = Places(node_id, replicas, view, self._why_not_here, reads_from_followers=read_from_followers)
+        self._shelf = Shelf(directory, places.look)
         self._replicas = replicas
         self._changing = changing
         self._cluster = LivingNodes(view, administering)

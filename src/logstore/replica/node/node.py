@@ -80,6 +80,7 @@ class Node:
         replication_factor: int = 3,
         replica_lag_time_max_ms: int = 30_000,
         leader_imbalance_check_interval_seconds: int = 300,
+        read_from_followers: bool = False,
         **settings: Any,
     ) -> None:
         """
@@ -96,6 +97,9 @@ class Node:
             leader_imbalance_check_interval_seconds: how often partitions are given back to the first of
                 their replicas, while this node is the controller; 0 for never. A node that leads at least
                 nine tenths of what prefers it is left as it is.
+            read_from_followers: consumers that tell their rack (``client.rack``) read from a follower
+                there, if the leader is in another one (KIP-392). They see a record some milliseconds later.
+                All nodes need the same.
             settings: of the listener: see :meth:`.Store.listen`.
 
         Raises:
@@ -139,7 +143,7 @@ class Node:
         self._fetchers = Fetchers(lambda: self._member, self._endpoint_of, self._connect, self._topic_id_of)
         self._decisions = Decisions(self._rules_of)
         self._controlling = Controlling(lambda: self._coordinator.view, self._decisions, balance_seconds)
-        self._broker = self._make_broker(replication_factor)
+        self._broker = self._make_broker(replication_factor, read_from_followers=read_from_followers)
         store.serve_through(self._broker)
         self._listener: Listener | None = None
         self._threads: list[threading.Thread] = []
@@ -157,12 +161,13 @@ class Node:
             self._threads.append(thread)
         self._unwatch = self._coordinator.watch(self._note_change)
 
-    def _make_broker(self, replication_factor: int) -> NodeBroker:
+    def _make_broker(self, replication_factor: int, *, read_from_followers: bool) -> NodeBroker:
         def view() -> View:
             return self._coordinator.view
 
         def control() -> Control | None:
-            return self._controlling.control
+            """Once the node sees itself: before, it knows of no other, either."""
+            return self._controlling.control if self.node_id in view().living else None
 
         changing = ClusterTopics(self.directory, view, control, replication_factor)
         return NodeBroker(
@@ -174,6 +179,7 @@ class Node:
             self._is_coming,
             Peers(self._endpoint_of, self._connect),
             Administering(view, self._decisions, control),
+            read_from_followers=read_from_followers,
         )
 
     # What is known

@@ -245,6 +245,12 @@ class PartitionReplica:
                 return ErrorCode.NOT_ENOUGH_REPLICAS, NO_EPOCH
             return NONE, self._replica.leader_epoch
 
+    def followers_with(self, offset: int) -> dict[int, int]:
+        """See :meth:`.Leading.have`; of a replica that does not lead there are none."""
+        with self._turn():
+            leading = self._replica.leading
+            return {} if leading is None else leading.have(offset)
+
     def on_growth(self) -> None:
         """The log has grown, or more of it is durable."""
         with self._turn():
@@ -288,6 +294,18 @@ class PartitionReplica:
             self._do(check.actions)
 
     # As a follower
+
+    def check_read(self, leader_epoch: int) -> ErrorCode:
+        """Whether consumers may read here what is below the high watermark. ``leader_epoch``: in which they
+        think that the partition is led."""
+        with self._turn():
+            replica = self._replica
+            if replica.state is not ReplicaState.FOLLOWING or not self._host.has_lease:
+                return ErrorCode.NOT_LEADER_OR_FOLLOWER
+            if leader_epoch in (NO_EPOCH, replica.leader_epoch):
+                return NONE
+            is_old = leader_epoch < replica.leader_epoch
+            return ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def plan_fetch(self) -> Fetch | None:
         """What to ask the leader for."""

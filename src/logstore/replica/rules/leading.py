@@ -156,6 +156,15 @@ class Leading:
         """Whether the ISR is large enough for ``acks=all``."""
         return len(self.state.isr) >= self.state.least(self.config.min_insync_replicas)
 
+    def have(self, offset: int) -> dict[int, int]:
+        """Up to where the followers in the ISR have the log, of those that have all below ``offset``."""
+        members = {each.node_id for each in self.state.isr}
+        return {
+            node_id: follower.end_offset
+            for node_id, follower in self._followers.items()
+            if node_id in members and follower.end_offset >= offset
+        }
+
     @property
     def _patience_ms(self) -> int:
         return self.config.replica_lag_time_max_ms // 2

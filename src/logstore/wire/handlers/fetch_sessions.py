@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.kept import KeptFetch, KeptPartition
-from logstore.broker.requests import FetchedPartition
+from logstore.broker.requests import NO_NODE, FetchedPartition
 from logstore.model import Isolation, TopicPartition
 from logstore.wire.messages.records.fetch import FetchRequest, Partition
 
@@ -235,7 +235,8 @@ class FetchSession:
             for part, result in found:
                 is_error = result.error is not NONE
                 told = (result.high_watermark, result.last_stable_offset, result.log_start_offset, is_error)
-                if not (is_error or result.data or result.diverging or part.told != told):
+                goes_elsewhere = result.preferred_id != NO_NODE
+                if not (is_error or result.data or result.diverging or goes_elsewhere or part.told != told):
                     continue
                 fresh.append((part.key, result))
                 part.told = told

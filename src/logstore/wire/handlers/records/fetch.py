@@ -39,7 +39,6 @@ _BY_ID = 13
 _READ_COMMITTED = 1
 _NOT_DIVERGING, *_NO_TAGS = PartitionResult()[5:8]
 _NO_LIFE = -1
-_NO_REPLICA = PartitionResult().preferred_read_replica
 _new = tuple.__new__  # a third of the cost of calling the type, which counts with thousands of partitions
 
 
@@ -122,6 +121,7 @@ def _to_read(
         min(request.max_bytes, call.node.config.fetch_max_bytes),
         _isolation(request),
         _replica(request),
+        rack=request.rack_id,
     )
 
 
@@ -232,7 +232,7 @@ def _result(each: FetchedPartition, *, is_committed: bool, uses_ids: bool) -> Pa
             _NOT_DIVERGING if each.diverging is None else DivergingEpoch(*each.diverging),
             *_NO_TAGS,
             aborted,
-            _NO_REPLICA,
+            each.preferred_id,
             each.data,
         ),
     )

@@ -1,0 +1,65 @@
+"""From where consumers read: from the leader of a partition; or, if the nodes are told so, from a follower in
+their rack (KIP-392)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from logstore.broker.codes import NONE, ErrorCode
+from logstore.broker.fetching import MAY_READ, Look
+from logstore.broker.kept import KeptPartition
+from logstore.broker.requests import FetchPartition, FetchRequest
+from logstore.model import Isolation, TopicPartition
+from logstore.replica.coordination.interface import View
+from logstore.replica.node.partition import PartitionReplica
+
+_NOT_LED: Final = Look(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+_BY_FOLLOWER: Final = Look(has_compared_epochs=True)
+_AS_CONSUMERS: Final = frozenset({Isolation.HIGH_WATERMARK, Isolation.COMMITTED})
+
+
+class Places:
+    """See :attr:`.Shelf.look`."""
+
+    def __init__(
+        self,
+        node_id: int,
+        replicas: Mapping[TopicPartition, PartitionReplica],
+        view: Callable[[], View],
+        why_not_here: Callable[[TopicPartition], ErrorCode],
+        *,
+        reads_from_followers: bool,
+    ) -> None:
+        """``why_not_here``: of a partition of which the node has no replica."""
+        self._node_id = node_id
+        self._replicas = replicas
+        self._view = view
+        self._why_not_here = why_not_here
+        self._reads_from_followers = reads_from_followers
+
+    def look(self, wanted: FetchPartition | KeptPartition, request: FetchRequest) -> Look:
+        replica = self._replicas.get(wanted.partition)
+        if replica is None:
+            return Look(self._why_not_here(wanted.partition))
+        is_consumer = request.replica is None and request.isolation in _AS_CONSUMERS
+        if not self._reads_from_followers or not is_consumer:
+            return MAY_READ if replica.leads else _NOT_LED
+        if not replica.leads:
+            error = replica.check_read(wanted.leader_epoch)
+            return _BY_FOLLOWER if error is NONE else Look(error)
+        nearer = self._nearer(replica, wanted.offset, request.rack) if request.rack else None
+        return MAY_READ if nearer is None else Look(preferred_id=nearer)
+
+    def _nearer(self, replica: PartitionReplica, offset: int, rack: str) -> int | None:
+        """The follower in the rack that has most of the log; None if the leader is there itself, or none."""
+        living = self._view().living
+        own = living.get(self._node_id)
+        if own is not None and own.registration.rack == rack:
+            return None
+        there = {
+            node_id: end_offset
+            for node_id, end_offset in replica.followers_with(offset).items()
+            if node_id in living and living[node_id].registration.rack == rack
+        }
+        return max(there, key=there.__getitem__, default=None)
