@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import tomllib
 from contextlib import ExitStack
 from typing import Any, Final, NamedTuple
@@ -16,6 +17,8 @@ from logstore.replica.coordination.interface import SESSION_MS, Coordinator
 from logstore.replica.node.node import Node
 from logstore.store import open_store
 from logstore.wire.handlers.settings import ListenerConfig
+from logstore.wire.remote.settings import Sasl
+from logstore.wire.security.tls import ServerTls
 
 _LOOK_SECONDS: Final = 1.0
 _MAX_BYTES: Final = 1024 * 1024
@@ -34,7 +37,16 @@ _KINDS: Final[dict[str, type]] = {
     "read_from_followers": bool,
     "session_ms": int,
     "settings": dict,
+    "tls": dict,
+    "peers": dict,
 }
+_TLS_KINDS: Final[dict[str, type]] = {
+    "certificate": str,
+    "key": str,
+    "ca": str,
+    "require_client_certificate": bool,
+}
+_PEER_KINDS: Final[dict[str, type]] = {"username": str, "password_file": str, "mechanism": str}
 _NEEDED: Final = ("directory", "node_id", "coordinator", "listener")
 _OF_NODE: Final = (
     "listener",
@@ -74,15 +86,7 @@ def read_node_file(path: str) -> NodeFile:
         found = tomllib.loads(data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is no TOML: {error}") from None
-    for name, value in found.items():
-        kind = _KINDS.get(name)
-        if kind is None:
-            raise UsageError(f"{path}: there is no {name!r}; there are {', '.join(_KINDS)}")
-        if type(value) is not kind:
-            raise UsageError(f"{path}: {name} is {value!r}; it must be of type {kind.__name__}")
-    missing = [name for name in _NEEDED if name not in found]
-    if missing:
-        raise UsageError(f"{path}: {' and '.join(missing)} must be given")
+    _check_kinds(path, found, _KINDS, _NEEDED)
     base = parent_of(files.absolute(path))
     coordinator = found["coordinator"]
     if not coordinator.startswith(_ZOOKEEPER):
@@ -91,10 +95,55 @@ def read_node_file(path: str) -> NodeFile:
         _below(base, found["directory"]),
         found["node_id"],
         coordinator,
-        {name: found[name] for name in _OF_NODE if name in found},
+        {name: found[name] for name in _OF_NODE if name in found} | _security(path, base, found),
         {name: _text_of(value) for name, value in found.get("settings", {}).items()},
         found.get("session_ms", SESSION_MS),
     )
+
+
+def _check_kinds(
+    path: str, found: dict[str, Any], kinds: dict[str, type], needed: tuple[str, ...], within: str = ""
+) -> None:
+    for name, value in found.items():
+        kind = kinds.get(name)
+        if kind is None:
+            raise UsageError(f"{path}: there is no {within + name!r}; there are {', '.join(kinds)}")
+        if type(value) is not kind:
+            raise UsageError(f"{path}: {within}{name} is {value!r}; it must be of type {kind.__name__}")
+    missing = [within + name for name in needed if name not in found]
+    if missing:
+        raise UsageError(f"{path}: {' and '.join(missing)} must be given")
+
+
+def _security(path: str, base: str, found: dict[str, Any]) -> dict[str, Any]:
+    """How clients and nodes know each other: what :class:`.Node` is given for it."""
+    options: dict[str, Any] = {}
+    tls, peers = found.get("tls"), found.get("peers")
+    if tls is not None:
+        _check_kinds(path, tls, _TLS_KINDS, ("certificate", "key", "ca"), "tls.")
+        certificate, key, ca = (_below(base, tls[name]) for name in ("certificate", "key", "ca"))
+        options["tls"] = ServerTls(
+            certificate,
+            key,
+            client_ca=ca,
+            require_client_certificate=tls.get("require_client_certificate", False),
+        )
+        context = ssl.create_default_context(cafile=ca)
+        context.load_cert_chain(certificate, key)
+        options["peer_tls"] = context
+    if peers is not None:
+        _check_kinds(path, peers, _PEER_KINDS, ("username", "password_file"), "peers.")
+        file = _below(base, peers["password_file"])
+        password = read_small_file(OsFiles(), file, _MAX_BYTES)
+        if password is None:
+            raise UsageError(f"{path}: there is no file {file}")
+        try:
+            word = password.decode().rstrip("\r\n")
+        except UnicodeDecodeError:
+            raise UsageError(f"{file} is no text in UTF-8") from None
+        mechanism = {"mechanism": peers["mechanism"]} if "mechanism" in peers else {}
+        options["peer_sasl"] = Sasl(username=peers["username"], password=word, **mechanism)
+    return options
 
 
 def _below(base: str, path: str) -> str:

@@ -194,7 +194,7 @@ class _Leader:
             try:
                 is_quiet = self._step()
             except LogstoreError as error:
-                self._note_trouble(f"{type(error).__name__}: {error}")
+                self._note_trouble(f"{type(error).__name__}: {error}", "")
                 is_quiet = True
             if is_quiet and not self._is_stopped:
                 self._bell.wait(self._pause)
@@ -308,11 +308,12 @@ class _Leader:
 
     def _note_refusal(self, replica: PartitionReplica, outcome: FetchedPartition) -> None:
         if outcome.error not in _WHILE_LEADERS_CHANGE:
-            self._note_trouble(f"{replica.partition}: {outcome.error.name} {outcome.message or ''}")
+            self._note_trouble(f"{outcome.error.name} {outcome.message or ''}", f"{replica.partition}: ")
 
-    def _note_trouble(self, text: str) -> None:
+    def _note_trouble(self, text: str, of_what: str) -> None:
+        """Once while it is the same; it may be the same of each of a thousand partitions."""
         if text != self._trouble:
-            warn("node %d does not answer as a leader: %s", self.node_id, text)
+            warn("node %d does not answer as a leader: %s%s", self.node_id, of_what, text)
         self._trouble = text
 
 

@@ -7,6 +7,7 @@ looks at logs that have grown, one for elections, and one for each leader that i
 
 from __future__ import annotations
 
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -48,8 +49,9 @@ from logstore.warning import inform, warn
 from logstore.wire.addresses import Address
 from logstore.wire.listener.listener import Listener
 from logstore.wire.remote.following import LeaderLink, Links
+from logstore.wire.remote.settings import Sasl
+from logstore.wire.security.security import protocol_of
 
-LISTENER_NAME: Final = "PLAINTEXT"
 _TICK_SECONDS: Final = 0.25
 _FIRST_WAIT_MS: Final = 2 * SESSION_MS
 """For an earlier process of the node to be taken for dead: with ZooKeeper that is when its session ends."""
@@ -81,6 +83,8 @@ class Node:
         replica_lag_time_max_ms: int = 30_000,
         leader_imbalance_check_interval_seconds: int = 300,
         read_from_followers: bool = False,
+        peer_tls: ssl.SSLContext | None = None,
+        peer_sasl: Sasl | None = None,
         **settings: Any,
     ) -> None:
         """
@@ -100,6 +104,8 @@ class Node:
             read_from_followers: consumers that tell their rack (``client.rack``) read from a follower
                 there, if the leader is in another one (KIP-392). They see a record some milliseconds later.
                 All nodes need the same.
+            peer_tls: how to check other nodes, and what to show them, if they listen with ``tls``.
+            peer_sasl: who this node is at other nodes, if they listen with ``sasl_enabled_mechanisms``.
             settings: of the listener: see :meth:`.Store.listen`.
 
         Raises:
@@ -139,7 +145,8 @@ class Node:
         self._failure: LogstoreError | None = None
         self._has_begun = False
         """Whether it was told of everything once."""
-        self._links = Links(f"logstore-node-{node_id}")
+        self._links = Links(f"logstore-node-{node_id}", tls=peer_tls, sasl=peer_sasl)
+        self._reaches = protocol_of(has_tls=peer_tls is not None, has_sasl=peer_sasl is not None)
         self._fetchers = Fetchers(lambda: self._member, self._endpoint_of, self._connect, self._topic_id_of)
         self._decisions = Decisions(self._rules_of)
         self._controlling = Controlling(lambda: self._coordinator.view, self._decisions, balance_seconds)
@@ -235,7 +242,8 @@ class Node:
         advertised = self._listener.advertised
         if advertised.path:
             raise UsageError(f"a node listens at a host and a port, not at {advertised.path}")
-        endpoint = Endpoint(LISTENER_NAME, advertised.host, advertised.port)
+        protocol = self._listener.protocol
+        endpoint = Endpoint(protocol, advertised.host, advertised.port, protocol)
         telling = Telling(
             self.node_id,
             str(self.directory.identity.directory_id),
@@ -484,6 +492,15 @@ class Node:
         return living.endpoints[0] if living is not None and living.endpoints else None
 
     def _connect(self, endpoint: Endpoint) -> LeaderLink:
+        """
+        Raises:
+            UsageError: the node there expects what this one was not given.
+        """
+        if endpoint.protocol != self._reaches:
+            raise UsageError(
+                f"the node at {endpoint.host}:{endpoint.port} listens with {endpoint.protocol}, and this one "
+                f"connects with {self._reaches}: see peer_tls and peer_sasl"
+            )
         return self._links.to(Address(endpoint.host, endpoint.port))
 
     def _topic_id_of(self, name: str) -> UUID | None:

@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Answered, Pending
+from logstore.errors import LogstoreError
 from logstore.replica.coordination.interface import Endpoint
 from logstore.wire.remote.translate.translation import Translation
 
@@ -43,6 +44,13 @@ class Peers:
         if endpoint is None:
             why = f"node {node_id} is not there"
             return Answered(translation.refuse(request, ErrorCode.BROKER_NOT_AVAILABLE, why))
+        try:
+            link = self._link_to(node_id, endpoint)
+        except LogstoreError as error:
+            return Answered(translation.refuse(request, ErrorCode.BROKER_NOT_AVAILABLE, str(error)))
+        return link.ask(translation, request)
+
+    def _link_to(self, node_id: int, endpoint: Endpoint) -> PeerLink:
         gone = None
         with self._lock:
             known = self._links.get(node_id)
@@ -51,4 +59,4 @@ class Peers:
                 self._links[node_id] = known
         if gone is not None:
             gone[1].close()
-        return known[1].ask(translation, request)
+        return known[1]

@@ -157,6 +157,11 @@ class Listener(BoundToProcess):
         return self._advertised
 
     @property
+    def protocol(self) -> str:
+        """Kafka's name of what clients speak here, such as ``SASL_SSL``."""
+        return self._security.protocol
+
+    @property
     def connection_count(self) -> int:
         """How many clients are connected."""
         return len(self._connections)

@@ -13,6 +13,11 @@ from logstore.wire.security.tls import ServerTls
 from logstore.wire.security.users import Users
 
 
+def protocol_of(*, has_tls: bool, has_sasl: bool) -> str:
+    """Kafka's name of what clients and brokers speak with each other."""
+    return ("SASL_" if has_sasl else "") + ("SSL" if has_tls else "PLAINTEXT")
+
+
 class Security:
     """Of one listener. Each part may be missing: without mechanisms there is no login, unless authorized
     everyone may do everything, without TLS everything can be read on the way.
@@ -56,6 +61,11 @@ class Security:
         """Whether a client has to prove who it is."""
         is_shown = self.tls is not None and self.tls.requires_client_certificate
         return bool(self._mechanisms) or is_shown
+
+    @property
+    def protocol(self) -> str:
+        """Kafka's name of what clients have to speak."""
+        return protocol_of(has_tls=self.tls is not None, has_sasl=bool(self._mechanisms))
 
     @property
     def stamp(self) -> object:

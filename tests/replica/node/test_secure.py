@@ -1,0 +1,163 @@
+"""Nodes that know each other by certificates, by passwords, or by both. Costs about 8 s."""
+
+from __future__ import annotations
+
+import ssl
+import time
+
+import pytest
+
+import logstore
+from logstore.cli.nodes import read_node_file
+from logstore.errors import LogstoreError, UsageError
+from logstore.model import TopicPartition
+from logstore.security import ServerTls
+from logstore.wire.remote.settings import Sasl
+from tests.replica.node.cluster import Cluster, eventually
+from tests.wire.security.certificates import OPENSSL, Authority
+
+T = TopicPartition("t", 0)
+pytestmark = pytest.mark.skipif(OPENSSL is None, reason="the program openssl is not here")
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("ca") / "ca")
+
+
+def context_of(authority, name):
+    """How a client or a node checks others, and shows who it is."""
+    context = ssl.create_default_context(cafile=authority.root)
+    context.load_cert_chain(*authority.certify(f"{name}-client", f"/CN={name}"))
+    return context
+
+
+class Secure(Cluster):
+    """Each node with a certificate, a user, or both; clients may do what ACLs allow, and nodes everything."""
+
+    def __init__(self, path, authority, *, has_tls, has_sasl):
+        self._authority = authority
+        self._has_tls, self._has_sasl = has_tls, has_sasl
+        super().__init__(path)
+
+    def start(self, node_id, **options):
+        store = logstore.open(self._path / f"node-{node_id}")  # users are each store's own
+        store.users.set_password("node", "between nodes")
+        store.users.set_password("alice", "a secret")
+        store.close()
+        settings = {"authorize": True, "super_users": "User:node;User:CN=node;User:alice;User:CN=alice"}
+        if self._has_tls:
+            files = self._authority.certify(f"node-{node_id}", "/CN=node", ["127.0.0.1"])
+            settings |= {
+                "tls": ServerTls(*files, client_ca=self._authority.root, require_client_certificate=True),
+                "peer_tls": context_of(self._authority, "node"),
+            }
+        if self._has_sasl:
+            settings |= {
+                "sasl_enabled_mechanisms": "SCRAM-SHA-256",
+                "peer_sasl": Sasl(username="node", password="between nodes"),
+            }
+        return super().start(node_id, **{**settings, **options})
+
+    def connect(self):
+        return logstore.connect(
+            *self.addresses,
+            tls=context_of(self._authority, "alice") if self._has_tls else None,
+            sasl=Sasl(username="alice", password="a secret") if self._has_sasl else None,
+        )
+
+
+KINDS = {"SSL": (True, False), "SASL_PLAINTEXT": (False, True), "SASL_SSL": (True, True)}
+
+
+@pytest.mark.parametrize("protocol", KINDS)
+def test_records_transactions_and_groups(tmp_path, authority, protocol):
+    has_tls, has_sasl = KINDS[protocol]
+    cluster = Secure(tmp_path, authority, has_tls=has_tls, has_sasl=has_sasl)
+    try:
+        with cluster.connect() as remote:
+            remote.create_topic("t", partitions=3)
+            for number in range(3):
+                cluster.wait_for_isr(TopicPartition("t", number), 3)
+            living = cluster.view.living.values()
+            assert {each.endpoints[0].protocol for each in living} == {protocol}
+            with remote.producer(transactional_id="x") as producer, producer.transaction():
+                for number in range(3):
+                    producer.send("t", b"%d" % number, partition=number)
+            cluster.stop(cluster.leader_of(T).node_id)
+            with remote.consumer("t", group="g", auto_offset_reset="earliest") as consumer:
+                found = []
+                while len(found) < 3:
+                    found += [each.value for each in consumer.poll(10)]
+                consumer.commit()
+        assert sorted(found) == [b"0", b"1", b"2"]
+    finally:
+        cluster.close()
+
+
+def test_a_node_that_was_not_told_how_follows_nobody(tmp_path, authority, caplog):
+    cluster = Secure(tmp_path, authority, has_tls=True, has_sasl=False)
+    try:
+        cluster.stop(3)
+        cluster.start(3, peer_tls=None)
+        with cluster.connect() as remote:
+            remote.create_topic("t")
+            eventually(lambda: "listens with SSL, and this one connects with PLAINTEXT" in caplog.text)
+    finally:
+        cluster.close()
+
+
+def test_a_password_that_is_wrong(tmp_path, authority, caplog):
+    cluster = Secure(tmp_path, authority, has_tls=False, has_sasl=True)
+    try:
+        cluster.stop(3)
+        cluster.start(3, peer_sasl=Sasl(username="node", password="wrong"))
+        with cluster.connect() as remote:
+            for number in range(3):
+                remote.create_topic(f"t{number}")
+            eventually(lambda: "SASL_AUTHENTICATION_FAILED" in caplog.text)
+            time.sleep(1.5)
+        warnings = [each.getMessage() for each in caplog.records if "SASL_AUTH" in each.getMessage()]
+        assert len(warnings) <= 2, "once for each leader, whatever it leads"
+    finally:
+        cluster.close()
+
+
+def test_the_file_of_a_node(tmp_path, authority):
+    certificate, key = authority.certify("file", "/CN=file", ["127.0.0.1"])
+    (tmp_path / "password").write_text("between nodes\n")
+    file = tmp_path / "node.toml"
+    lines = [
+        'directory = "data"',
+        "node_id = 1",
+        'coordinator = "common"',
+        'listener = "127.0.0.1:0"',
+        "[tls]",
+        f'certificate = "{certificate}"',
+        f'key = "{key}"',
+        f'ca = "{authority.root}"',
+        "require_client_certificate = true",
+        "[peers]",
+        'username = "node"',
+        'password_file = "password"',
+        'mechanism = "SCRAM-SHA-512"',
+    ]
+    file.write_text("\n".join(lines))
+    options = read_node_file(str(file)).options
+    assert options["tls"].requires_client_certificate
+    assert isinstance(options["peer_tls"], ssl.SSLContext)
+    assert options["peer_sasl"] == Sasl(username="node", password="between nodes", mechanism="SCRAM-SHA-512")
+    for wrong, why in (
+        ("key =", "tls.key must be given"),
+        ("ca =", "tls.ca must be given"),
+        ("username =", "peers.username must be given"),
+    ):
+        file.write_text("\n".join(each for each in lines if not each.startswith(wrong)))
+        with pytest.raises(UsageError, match=why):
+            read_node_file(str(file))
+    file.write_text("\n".join(each.replace('"password"', '"nowhere"') for each in lines))
+    with pytest.raises(UsageError, match=r"there is no file .*nowhere"):
+        read_node_file(str(file))
+    file.write_text("\n".join(each.replace(str(key), str(authority.root)) for each in lines))
+    with pytest.raises(LogstoreError):
+        read_node_file(str(file))
