@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import ssl
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
-from logstore.arguments import check_least, plain_text
+from logstore.arguments import check_least, plain_text, shown
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import error_of
 from logstore.broker.pending import wait_for
@@ -31,7 +31,7 @@ from logstore.clients.consumer import Consumer, OnRebalance
 from logstore.clients.elsewhere.groups import RemoteGroups
 from logstore.clients.elsewhere.offsets import RemoteOffsets
 from logstore.clients.interceptors import ConsumerInterceptor, ProducerInterceptor
-from logstore.clients.offsets import PartitionName
+from logstore.clients.offsets import PartitionName, check_partition
 from logstore.clients.producer import Partitioner, Producer
 from logstore.clients.queues.queue import Queue
 from logstore.clients.queues.status import QueueStatus, delete, statuses
@@ -51,13 +51,14 @@ from logstore.errors import LogstoreError, RetriableError, TopicExistsError, Usa
 from logstore.files import OsFiles, PathLike
 from logstore.format.names import SHARED_NAME, check_topic_name
 from logstore.lock import ForkFlag
-from logstore.model import BoundToProcess, Isolation
+from logstore.model import BoundToProcess, Isolation, TopicPartition
 from logstore.serializing import DecoderChoice, EncoderChoice
 from logstore.warning import warn
 from logstore.wire.remote.broker import CLIENT_ID, RemoteBroker
 from logstore.wire.remote.settings import RemoteConfig, Sasl
+from logstore.wire.remote.translate.moving import Reassign, Reassignment
 
-__all__ = ["RemoteConfig", "RemoteStore", "Sasl", "connect"]
+__all__ = ["Reassignment", "RemoteConfig", "RemoteStore", "Sasl", "connect"]
 
 
 _BROKERS: Final = -1
@@ -280,6 +281,42 @@ class RemoteStore(BoundToProcess):
         check_least("partitions", partitions, 1)
         request = CreatePartitionsRequest((MorePartitions(plain_text(name), partitions),))
         self._check(ask(self._broker.create_partitions(request), f"grow topic {name!r}", self._config))
+
+    def reassign(self, replicas: Mapping[PartitionName, Sequence[int] | None]) -> None:
+        """Move partitions of a cluster to other nodes, give them more replicas, or fewer (KIP-455). Returns
+        when the moves have begun; :meth:`reassignments` tells which go on. Meanwhile the partitions are used.
+
+        ::
+
+            store.reassign({("orders", 0): (1, 2, 3), ("orders", 1): (2, 3, 1)})
+
+        Args:
+            replicas: of each partition the ids of the nodes that are to have it, the one first that is to
+                lead it; or None to call a move off.
+
+        Raises:
+            UnknownTopicError: there is no such partition.
+            UsageError: the nodes are not there, or nothing moves; says of which partition. Others may move.
+            RetriableError: no controller answers.
+        """
+        self._check_usable()
+        wanted = {check_partition(each): _nodes(each, nodes) for each, nodes in replicas.items()}
+        result = ask(self._broker.reassign(Reassign(wanted)), "move partitions", self._config)
+        if result.error is not ErrorCode.NONE:
+            raise error_of(result.error, result.message or result.error.name)
+
+    def reassignments(self) -> dict[TopicPartition, Reassignment]:
+        """The partitions that are on their way to other nodes: their replicas, those that they get, and those
+        that they lose when the others have caught up.
+
+        Raises:
+            RetriableError: no controller answers.
+        """
+        self._check_usable()
+        found = ask(self._broker.reassignments(), "tell which partitions move", self._config)
+        if found.error is not ErrorCode.NONE:
+            raise error_of(found.error, found.message or found.error.name)
+        return dict(found.moving)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its records.
@@ -525,6 +562,15 @@ class RemoteStore(BoundToProcess):
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else "open"
         return f"<RemoteStore: {state}>"
+
+
+def _nodes(partition: object, nodes: Any) -> tuple[int, ...] | None:
+    if nodes is None:
+        return None
+    found = tuple(nodes) if isinstance(nodes, Iterable) else ()
+    if not found or any(type(each) is not int for each in found):
+        raise UsageError(f"{partition}: {shown(nodes)} are no ids of nodes, such as (1, 2, 3)")
+    return found
 
 
 def describe_topics(store: RemoteStore, names: tuple[str, ...] | None) -> tuple[TopicMetadata, ...]:

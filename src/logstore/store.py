@@ -201,6 +201,15 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         return self._writable()
 
     @property
+    def cluster_id(self) -> str | None:
+        """Kafka's ``cluster.id`` of the directory: which cluster its topics are of.
+
+        Raises:
+            ReadOnlyError, ClosedError: the store cannot be changed.
+        """
+        return self._writable().identity.cluster_id
+
+    @property
     def is_read_only(self) -> bool:
         """Whether it was opened with ``read_only``."""
         return not isinstance(self._directory, LogDirectory)

@@ -14,6 +14,7 @@ from logstore.config import StoreConfig, TopicConfig, parse_settings
 from logstore.errors import InvalidConfigError, UsageError
 from logstore.files import OsFiles, parent_of, read_small_file
 from logstore.replica.coordination.interface import SESSION_MS, Coordinator
+from logstore.replica.node.adopting import cluster_id_for
 from logstore.replica.node.node import Node
 from logstore.store import open_store
 from logstore.wire.handlers.settings import ListenerConfig
@@ -154,15 +155,17 @@ def _text_of(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def open_coordinator(name: str, session_ms: int) -> Coordinator:
-    """``zookeeper://host:2181/path``, or the path of a directory."""
+def open_coordinator(name: str, session_ms: int, cluster_id: str | None = None) -> Coordinator:
+    """``zookeeper://host:2181/path``, or the path of a directory. ``cluster_id``: what the cluster has
+    to have."""
     if name.startswith(_ZOOKEEPER):
         from logstore.replica.coordination.zookeeper import ZooKeeperCoordinator  # kazoo is an extra
 
-        return ZooKeeperCoordinator(name.removeprefix(_ZOOKEEPER), session_ms=session_ms)
+        hosts = name.removeprefix(_ZOOKEEPER)
+        return ZooKeeperCoordinator(hosts, session_ms=session_ms, cluster_id=cluster_id)
     from logstore.replica.coordination.files import FileCoordinator
 
-    return FileCoordinator(name, session_ms=session_ms)
+    return FileCoordinator(name, session_ms=session_ms, cluster_id=cluster_id)
 
 
 def serve_node(path: str, *, is_json: bool, is_quiet: bool) -> None:
@@ -181,9 +184,9 @@ def serve_node(path: str, *, is_json: bool, is_quiet: bool) -> None:
     config = StoreConfig(**found[StoreConfig], topic=TopicConfig(**found[TopicConfig]))
     ended = until_told()
     with ExitStack() as stack:
-        coordinator = open_coordinator(wanted.coordinator, wanted.session_ms)
-        stack.callback(coordinator.close)
         store = stack.enter_context(open_store(wanted.directory, config=config))
+        coordinator = open_coordinator(wanted.coordinator, wanted.session_ms, cluster_id_for(store))
+        stack.callback(coordinator.close)
         node = stack.enter_context(
             Node(
                 store,

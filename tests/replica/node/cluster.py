@@ -9,6 +9,7 @@ from contextlib import ExitStack
 import logstore
 from logstore.replica import Node
 from logstore.replica.coordination.files import FileCoordinator
+from logstore.replica.node.adopting import cluster_id_for
 
 SESSION_MS = 2_000
 
@@ -37,9 +38,11 @@ class Cluster:
 
     def start(self, node_id, *, directory=None, **options):
         with ExitStack() as stack:
-            coordinator = FileCoordinator(self._path / "cluster", session_ms=self._session_ms)
-            stack.callback(coordinator.close)
             store = stack.enter_context(logstore.open(self._path / (directory or f"node-{node_id}")))
+            coordinator = FileCoordinator(
+                self._path / "cluster", session_ms=self._session_ms, cluster_id=cluster_id_for(store)
+            )
+            stack.callback(coordinator.close)
             settings = {"replica_lag_time_max_ms": 1_000, **self._options, **options}
             node = Node(store, node_id, coordinator=coordinator, **settings)
             stack.callback(node.close)

@@ -8,6 +8,7 @@ import pytest
 
 import logstore
 from logstore.broker.codes import ErrorCode
+from logstore.errors import UnknownTopicError, UsageError
 from logstore.model import TopicPartition
 from logstore.wire.apis import ApiKey
 from logstore.wire.messages.cluster import alter_partition_reassignments as altering
@@ -45,7 +46,8 @@ def ask(cluster, goals, *, may_change_factor=True):
 
 
 def place(cluster, goal, partition=T):
-    assert ask(cluster, {partition: goal}) == {partition: "NONE"}
+    with logstore.connect(*cluster.addresses) as connected:
+        connected.reassign({partition: goal})
 
 
 def is_at(cluster, goal, partition=T):
@@ -121,7 +123,7 @@ def test_it_is_called_off_while_the_new_node_cannot_catch_up(four):
     new, idle = (each for each in range(1, 5) if each not in before)
     four.let_follow_nobody(new)
     place(four, (new, before[0]))
-    moving = eventually(controller(four)._broker.cluster.moving)
+    moving = controller(four)._broker.cluster.moving()
     assert {each: set(move.replicas) for each, move in moving.items()} == {T: {new, *before}}
     assert (moving[T].adding, moving[T].removing) == ((new,), (before[1],))
     send(four, [b"2"])
@@ -149,6 +151,31 @@ def test_what_cannot_be(four):
     assert four.state_of(T).replicas == replicas
     other = next(each for each in four.nodes.values() if not each.is_controller)
     assert other._broker.cluster.reassign({T: (1,)}, may_change_factor=True) is None
+
+
+def test_a_client_says_where_to(four):
+    create(four, 2)
+    replicas = four.state_of(T).replicas
+    new = next(each for each in range(1, 5) if each not in replicas)
+    four.let_follow_nobody(new)
+    with logstore.connect(*four.addresses) as connected:
+        connected.reassign({("t", 0): [new]})
+        moving = connected.reassignments()
+        assert moving == {T: ((new, *replicas), (new,), replicas)}
+        assert moving[T].adding == (new,)
+        connected.reassign({T: None})
+        assert not connected.reassignments()
+        with pytest.raises(UsageError, match="t-0: it does not move"):
+            connected.reassign({T: None})
+        with pytest.raises(UsageError, match="t-0: no living node has the number 9"):
+            connected.reassign({T: (1, 9)})
+        with pytest.raises(UnknownTopicError, match="t-7: there is no such partition"):
+            connected.reassign({("t", 7): (1,)})
+        for wrong in ((), "12", 3, (1.5,)):
+            with pytest.raises(UsageError, match="no ids of nodes"):
+                connected.reassign({T: wrong})
+        with pytest.raises(UsageError, match="is no partition"):
+            connected.reassign({"t": (1,)})
 
 
 def test_groups_and_transactions_move_along(four):

@@ -71,6 +71,7 @@ class TreeControl:
         *,
         topic_id: UUID | None = None,
         config: Mapping[str, str] | None = None,
+        leader_epochs: Sequence[int] | None = None,
     ) -> UUID:
         check_topic_name(name)
         if not replicas or not all(replicas) or len(replicas) != len(isr):
@@ -83,9 +84,10 @@ class TreeControl:
             Create(f"{path}/partitions", ""),
             Create(layout.config_path(name), layout.encode_config(config or {})),
         ]
-        for at, (nodes, members) in enumerate(zip(replicas, isr, strict=True)):
+        epochs = leader_epochs or [0] * len(replicas)
+        for at, (nodes, members, epoch) in enumerate(zip(replicas, isr, epochs, strict=True)):
             folder, state_path = layout.partition_paths(name, at)
-            state = PartitionState(tuple(nodes), None, 0, tuple(members))
+            state = PartitionState(tuple(nodes), None, epoch, tuple(members))
             steps += [Create(folder, ""), Create(state_path, layout.encode_state(state, self.epoch))]
         steps.append(Create(layout.topic_id_path(topic_id), name))  # with it the topic is there
         for batch in batches(self._tree, steps):

@@ -187,11 +187,13 @@ class Control(Protocol):
         *,
         topic_id: UUID | None = None,
         config: Mapping[str, str] | None = None,
+        leader_epochs: Sequence[int] | None = None,
     ) -> UUID:
         """A topic whose partitions have these replicas, and no leader yet. Returns its id.
 
         Args:
             isr: of each partition those that may lead it: the living ones of its replicas.
+            leader_epochs: the last ones that were, if the partitions have records already.
 
         Raises:
             TopicExistsError: there is one.

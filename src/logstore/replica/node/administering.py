@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
@@ -17,6 +18,8 @@ from logstore.wire.handlers.call import Move, Moved
 Goal = tuple[int, ...]
 _TRIES: Final = 5
 """To change a state that others change meanwhile."""
+_VIEW_SECONDS: Final = 2.0
+_LOOK_SECONDS: Final = 0.002
 _IS_LOST: Final = Moved(ErrorCode.REQUEST_TIMED_OUT, "it was changed meanwhile; ask again")
 
 
@@ -113,7 +116,21 @@ class Administering:
                 if change.is_stored:
                     found[each] = Moved(NONE)
                     inform("%s is on its way to %s", each, list(target(changes[each])))
+        self._await_view(states)
         return {each: found.get(each, _IS_LOST) for each in wanted}
+
+    def _await_view(self, states: Mapping[TopicPartition, PartitionState | None]) -> None:
+        """Until the node has been told of these states, too: who asks next what moves is told of them."""
+        deadline = time.monotonic() + _VIEW_SECONDS
+        while time.monotonic() < deadline:
+            partitions = self._view().partitions
+            seen = (partitions.get(each) for each in states)
+            if all(
+                state is None or (known is not None and known.version >= state.version)
+                for state, known in zip(states.values(), seen, strict=True)
+            ):
+                return
+            time.sleep(_LOOK_SECONDS)
 
     def _moved(
         self,

@@ -65,14 +65,12 @@ class Assignment:
             except LogstoreError as error:
                 warn("topic %r cannot be held here: %s", name, error)
 
-    def drop_deleted(self, view: View) -> None:
-        """Drop what was deleted while the node was away, and say what the cluster does not know."""
+    def drop_deleted(self, view: View) -> list[str]:
+        """Drop what was deleted while the node was away. Returns what the cluster does not know."""
         strays = [name for name in self._directory.topic_names() if name not in view.topics]
         for name in strays:
             self._drop(name)
-        left = [name for name in strays if self._entry(name) is not None]
-        if left:
-            warn("the cluster does not know the topics %s of %s", ", ".join(left), self._directory.path)
+        return [name for name in strays if self._entry(name) is not None]
 
     def _drop(self, name: str) -> None:
         """Delete the topic here if somebody has deleted it in the cluster."""

@@ -37,15 +37,19 @@ class Controlling:
         self,
         view: Callable[[], View],
         decisions: Decisions,
+        prepare: Callable[[Control, View], None],
         balance_seconds: float = 0,
     ) -> None:
-        """``balance_seconds``: how often partitions are given back to their preferred leaders; 0: never."""
+        """``prepare``: what is to be done first by a node that has become the controller.
+        ``balance_seconds``: how often partitions are given back to their preferred leaders; 0: never."""
         self._view = view
         self._decisions = decisions
         self._balance_seconds = balance_seconds
         self._balance_at = time.monotonic() + balance_seconds
         self._session: Session | None = None
+        self._prepare = prepare
         self._control: Control | None = None
+        self._is_ready = False
         self._lock = threading.Lock()
         self._changed: set[TopicPartition] = set()
         self._has_all_changed = True
@@ -55,12 +59,12 @@ class Controlling:
 
     @property
     def control(self) -> Control | None:
-        """What the controller may do, if this node is it."""
-        return self._control
+        """What the controller may do, if this node is it, and knows of all there is."""
+        return self._control if self._is_ready else None
 
     def begin(self, session: Session) -> None:
         """The node has a new life."""
-        self._session, self._control = session, None
+        self._session, self._control, self._is_ready = session, None, False
         self._bell.set()
 
     def note(self, change: ViewChange) -> None:
@@ -87,7 +91,7 @@ class Controlling:
                 self._step()
                 trouble = None
             except FencedError:
-                self._control = None
+                self._control, self._is_ready = None, False
             except LogstoreError as error:
                 with self._lock:
                     self._has_all_changed = True
@@ -105,6 +109,11 @@ class Controlling:
             self._control = session.try_to_control()
             if self._control is None:
                 return
+        if not self._is_ready:
+            if session.registration.node_id not in self._view().living:
+                return  # it has not been told yet of anything
+            self._prepare(self._control, self._view())
+            self._is_ready = True
             with self._lock:
                 self._has_all_changed = True
         with self._lock:

@@ -31,6 +31,7 @@ from logstore.replica.coordination.interface import (
 )
 from logstore.replica.coordination.interface import Node as Telling
 from logstore.replica.node.administering import Administering
+from logstore.replica.node.adopting import Adoption
 from logstore.replica.node.assigning import Assignment, config_of
 from logstore.replica.node.broker import NodeBroker
 from logstore.replica.node.changing import ClusterTopics
@@ -144,12 +145,18 @@ class Node:
         self._trouble: str | None = None
         self._failure: LogstoreError | None = None
         self._has_begun = False
-        """Whether it was told of everything once."""
+        """Whether it was told of everything once, with a controller."""
         self._links = Links(f"logstore-node-{node_id}", tls=peer_tls, sasl=peer_sasl)
         self._reaches = protocol_of(has_tls=peer_tls is not None, has_sasl=peer_sasl is not None)
         self._fetchers = Fetchers(lambda: self._member, self._endpoint_of, self._connect, self._topic_id_of)
         self._decisions = Decisions(self._rules_of)
-        self._controlling = Controlling(lambda: self._coordinator.view, self._decisions, balance_seconds)
+        self._adoption = Adoption(self.directory, coordinator)
+        self._controlling = Controlling(
+            lambda: self._coordinator.view,
+            self._decisions,
+            lambda control, view: self._adoption.adopt(control, view, self._member),
+            balance_seconds,
+        )
         self._broker = self._make_broker(replication_factor, read_from_followers=read_from_followers)
         store.serve_through(self._broker)
         self._listener: Listener | None = None
@@ -173,8 +180,7 @@ class Node:
             return self._coordinator.view
 
         def control() -> Control | None:
-            """Once the node sees itself: before, it knows of no other, either."""
-            return self._controlling.control if self.node_id in view().living else None
+            return self._controlling.control
 
         changing = ClusterTopics(self.directory, view, control, replication_factor)
         return NodeBroker(
@@ -339,9 +345,13 @@ class Node:
         for partition in others:
             if partition in view.partitions:
                 self._assignment.let_go(partition, view)
-        if not self._has_begun:
-            self._assignment.drop_deleted(view)
+        if not self._has_begun and view.controller is not None:
             self._has_begun = True
+            strays = self._assignment.drop_deleted(view)
+            if self.is_controller:  # then it takes its own along
+                strays = [name for name in strays if not self._adoption.is_own(name)]
+            if strays:
+                warn("the cluster does not know the topics %s of %s", ", ".join(strays), self._store.path)
         deleted = self._assignment.note_topics(view, names)
         if deleted:
             self._broker.forget_offsets(deleted)

@@ -114,6 +114,7 @@ from logstore.wire.remote.translate import (
     consumer_groups,
     groups,
     inspecting,
+    moving,
     quotas,
     records,
     shares,
@@ -254,6 +255,14 @@ class RemoteBroker:
 
     def alter_configs(self, request: AlterConfigsRequest) -> Pending[TopicsResult]:
         return self._ask(Controller(self._cluster), topics.altering(request), request)
+
+    def reassign(self, request: moving.Reassign) -> Pending[moving.Reassigned]:
+        """Move partitions to other nodes."""
+        return self._ask(Controller(self._cluster), moving.REASSIGN, request)
+
+    def reassignments(self) -> Pending[moving.Reassignments]:
+        """The partitions that move."""
+        return self._ask(Controller(self._cluster), moving.REASSIGNMENTS, None)
 
     def describe_log_dirs(self, request: DescribeLogDirsRequest) -> Pending[DescribeLogDirsResult]:
         """How much room partitions take, at all brokers."""

@@ -1,0 +1,93 @@
+"""A store that becomes the first node of a cluster takes its topics along."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from logstore.errors import LogstoreError, TopicExistsError
+from logstore.format.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from logstore.logdir.catalogue import TopicEntry
+from logstore.logdir.directory import LogDirectory
+from logstore.model import Role, TopicPartition
+from logstore.partition.log import Log
+from logstore.replica.coordination.interface import Control, Coordinator, View
+from logstore.replica.node.life import NODE_NAME
+from logstore.replica.rules.partition_state import Member
+from logstore.store import Store
+from logstore.warning import inform, warn
+
+_WITH_ONE_PARTITION: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+"""A node coordinates all groups or none, and all transactions or none."""
+
+
+def cluster_id_for(store: Store) -> str | None:
+    """The id that a new cluster needs for the store to be its first node. None if any will do, or if the
+    store was a node already: then its cluster is there, and another one must not take its place.
+
+    Raises:
+        ReadOnlyError, ClosedError: the store cannot be changed.
+    """
+    directory = store.directory
+    was_node = directory.files.is_file(f"{directory.path}/{NODE_NAME}")
+    return None if was_node or not directory.topic_names() else store.cluster_id
+
+
+class Adoption:
+    """Makes the topics of a directory those of the cluster: with their ids, settings and leader epochs, and
+    one replica, which is here. Only those of which no other node ever had a replica."""
+
+    def __init__(self, directory: LogDirectory, coordinator: Coordinator) -> None:
+        self._directory = directory
+        self._coordinator = coordinator
+
+    def adopt(self, control: Control, view: View, member: Member) -> None:
+        """What cannot be taken along is told, and stays as it is."""
+        strays = [name for name in self._directory.topic_names() if name not in view.topics]
+        for name in sorted(strays, key=lambda name: (name not in _WITH_ONE_PARTITION, name)):
+            try:
+                entry = self._directory.topic(name)
+                if not self.is_own(name):
+                    continue
+                if name in _WITH_ONE_PARTITION and entry.partition_count > 1:
+                    why = f"it has {entry.partition_count} partitions, and in a cluster one"
+                    warn("topic %r stays as it is, unused: %s", name, why)
+                    continue
+                self._create(control, entry, member)
+            except TopicExistsError:
+                continue  # it was told of just now; if it is another one, that will be said
+            except LogstoreError as error:
+                warn("topic %r cannot be taken into the cluster: %s", name, error)
+
+    def is_own(self, name: str) -> bool:
+        """Whether no other node ever had a replica of the topic. False if that cannot be told."""
+        try:
+            entry = self._directory.topic(name)
+            is_whole = len(entry.held_partitions) == entry.partition_count
+            return (
+                is_whole
+                and all(log.role is Role.ALONE for log in self._logs(entry))
+                and not self._coordinator.was_deleted(entry.topic_id)
+            )
+        except LogstoreError:
+            return False
+
+    def _logs(self, entry: TopicEntry) -> list[Log]:
+        return [
+            self._directory.log(TopicPartition(entry.name, number)) for number in range(entry.partition_count)
+        ]
+
+    def _create(self, control: Control, entry: TopicEntry, member: Member) -> None:
+        defaults = self._directory.config.topic.to_properties()
+        own = {
+            key: value for key, value in entry.config.to_properties().items() if defaults.get(key) != value
+        }
+        count = entry.partition_count
+        control.create_topic(
+            entry.name,
+            [(member.node_id,)] * count,
+            [[member]] * count,
+            topic_id=entry.topic_id,
+            config=own,
+            leader_epochs=[max(log.leader_epoch, 0) for log in self._logs(entry)],
+        )
+        inform("topic %r is one of the cluster now, with a replica on this node", entry.name)

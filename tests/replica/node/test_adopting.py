@@ -1,0 +1,132 @@
+"""A store becomes a cluster: its topics, groups and transactions go on. Costs about 5 s."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import logstore
+from logstore.errors import CorruptionError, UsageError
+from logstore.model import TopicPartition
+from logstore.replica.coordination.files import FileCoordinator
+from tests.replica.node.cluster import Cluster, eventually
+from tests.replica.node.test_moving import holders, is_at, place
+from tests.replica.node.test_node import read, send
+
+T = TopicPartition("t", 0)
+INTERNAL = [TopicPartition(name, 0) for name in ("__consumer_offsets", "__transaction_state")]
+
+
+LEAVES_ONE_OPEN = """
+import os, sys, logstore
+store = logstore.open(sys.argv[1])
+producer = store.producer(transactional_id="x")
+producer.transaction().__enter__()
+producer.send("t", b"open").result()
+os._exit(0)
+"""
+
+
+def fill(path, **config):
+    """A store that was used for a while: with records in several leader epochs, a group, a transaction."""
+    with logstore.open(path, **config) as store:
+        log = store.create_topic("t", config=logstore.TopicConfig(segment_bytes=4_000))[0]
+        for number in range(100):
+            log.append(b"%d" % number)
+        log.assign_leader_epoch(7)
+        with store.producer(transactional_id="x") as producer, producer.transaction():
+            producer.send("t", b"100")
+        store.offsets("g").commit({T: 90})
+        return store["t"].topic_id, log.log_end_offset
+
+
+def test_a_store_becomes_a_cluster(tmp_path):
+    topic_id, end = fill(tmp_path / "node-1")
+    cluster = Cluster(tmp_path, 1)
+    try:
+        node = cluster.leader_of(T)
+        assert node.view.topics["t"].topic_id == topic_id
+        assert dict(node.view.topics["t"].config) == {"segment.bytes": "4000"}
+        assert cluster.state_of(T).leader_epoch == 8
+        with logstore.connect(node.address) as remote:
+            assert remote.offsets("g")[T].offset == 90
+            with remote.consumer("t", group="g", isolation=logstore.Isolation.COMMITTED) as consumer:
+                assert [each.value for each in consumer.poll(10)] == [b"%d" % each for each in range(90, 101)]
+                consumer.commit()
+        for node_id in (2, 3):
+            cluster.start(node_id)
+        for each in (T, *INTERNAL):
+            place(cluster, (1, 2, 3), each)
+            eventually(lambda each=each: is_at(cluster, (1, 2, 3), each))
+        assert holders(cluster) == {1, 2, 3}
+        cluster.stop(1)
+        with logstore.connect(*cluster.addresses) as remote:
+            assert remote.offsets("g")[T].offset == end
+            with remote.producer(transactional_id="x") as producer, producer.transaction():
+                producer.send("t", b"101")
+        assert read(cluster) == [b"%d" % each for each in range(102)]
+        cluster.start(1)
+        cluster.wait_for_isr(T, 3)
+    finally:
+        cluster.close()
+
+
+def test_a_transaction_that_was_open_is_ended_in_the_cluster(tmp_path):
+    with logstore.open(tmp_path / "node-1") as store:
+        store.create_topic("t")
+    subprocess.run([sys.executable, "-c", LEAVES_ONE_OPEN, str(tmp_path / "node-1")], check=True)
+    cluster = Cluster(tmp_path, 1)
+    try:
+        cluster.leader_of(T)
+        with logstore.connect(*cluster.addresses) as remote:
+            with remote.producer(transactional_id="x") as producer, producer.transaction():
+                producer.send("t", b"committed")
+            with remote.consumer(
+                "t", auto_offset_reset="earliest", isolation=logstore.Isolation.COMMITTED
+            ) as consumer:
+                assert [each.value for each in consumer.poll(10)] == [b"committed"]
+    finally:
+        cluster.close()
+
+
+def test_only_the_first_node_takes_its_topics_along(tmp_path):
+    cluster = Cluster(tmp_path, 2)
+    try:
+        fill(tmp_path / "node-3")
+        with pytest.raises(UsageError, match="belongs to cluster"):
+            cluster.start(3)
+    finally:
+        cluster.close()
+
+
+def test_groups_in_many_partitions_stay_behind(tmp_path, caplog):
+    fill(tmp_path / "node-1", config=logstore.StoreConfig(offsets_topic_num_partitions=4))
+    cluster = Cluster(tmp_path, 1)
+    try:
+        cluster.leader_of(T)
+        assert "it has 4 partitions, and in a cluster one" in caplog.text
+        assert len(read(cluster)) == 101
+    finally:
+        cluster.close()
+
+
+def test_what_was_replicated_is_not_taken_for_a_store(tmp_path):
+    """The coordinator has lost what it had: nobody knows which replica has everything."""
+    cluster = Cluster(tmp_path, 2, replication_factor=2)
+    with logstore.connect(*cluster.addresses) as remote:
+        remote.create_topic("t")
+    cluster.leader_of(T)
+    send(cluster, [b"1"])
+    cluster.close()
+    (tmp_path / "cluster").rename(tmp_path / "lost")
+    with pytest.raises(UsageError, match="belongs to cluster"):
+        Cluster(tmp_path, 1)
+    shutil.rmtree(tmp_path / "cluster")
+    with logstore.open(tmp_path / "node-1") as store:
+        cluster_id = store.cluster_id
+    FileCoordinator(tmp_path / "cluster", cluster_id=cluster_id).close()
+    with pytest.raises(CorruptionError, match="older copy, or another cluster"):
+        Cluster(tmp_path, 1)
