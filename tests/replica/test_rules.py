@@ -224,11 +224,23 @@ def test_a_move_is_called_off():
     assert reassign(only_new, origin(only_new), ALL, min_isr=2) is None, "nobody else has everything"
 
 
+def test_who_is_no_replica_any_more_is_not_eligible():
+    """It deletes its log, and may be a replica again later."""
+    moving = reassign(LED, (4, 1), ALL, min_isr=3)._replace(isr=(D, A), eligible=(B, C))
+    back = reassign(moving, origin(moving), ALL, min_isr=3)
+    assert (back.isr, back.eligible) == ((A,), (B, C))
+
+
 def test_a_partition_on_its_way_is_sent_elsewhere():
     moving = reassign(LED, (4,), ALL, min_isr=2)
     assert reassign(moving, (2, 3, 4), ALL, min_isr=2).adding == (4,)
     other = reassign(moving, (2, 1, 3), ALL, min_isr=2)
     assert (other.replicas, other.adding, other.removing, other.leader_epoch) == ((2, 1, 3), (), (), 6)
+
+
+def full_of(state, nodes, min_isr):
+    """All replicas are in sync."""
+    return state.with_isr([nodes[each] for each in state.replicas], min_isr)
 
 
 _nodes = st.lists(st.sampled_from([1, 2, 3, 4]), unique=True, min_size=1).map(tuple)
@@ -246,7 +258,7 @@ def test_a_move_ends_and_is_settled(replicas, wanted, data, min_isr):
     assert elect(moving, ALL, min_isr=min_isr).state == moving
     early = arrive(moving, ALL, min_isr=min_isr)
     assert early is None or set(moving.adding) <= {each.node_id for each in moving.isr}
-    full = moving.with_isr([nodes[each] for each in moving.replicas], min_isr)
+    full = full_of(moving, nodes, min_isr)
     arrived = arrive(full, ALL, min_isr=min_isr) or full
     assert arrived.replicas == wanted
     assert not is_moving(arrived)

@@ -116,13 +116,14 @@ def give_to(
     does not know yet that it is none, and then is one again, cannot join the ISR before it knows of both: it
     deletes its log in between.
     """
+    isr = [each for each in state.isr if each.node_id in replicas]
     left = state._replace(
         replicas=replicas,
         adding=adding,
         removing=removing,
+        isr=tuple(isr),  # who leaves with its replica does not become eligible
         eligible=tuple(each for each in state.eligible if each.node_id in replicas),
     )
-    isr = [each for each in state.isr if each.node_id in replicas]
     if not isr:
         return None
     if set(state.replicas) <= set(replicas):

@@ -83,6 +83,8 @@ class Coordinator:
     def register(self, node_id: int, start: int, last_life: int, *, is_whole: bool) -> None:
         """A process of a node has started. ``is_whole``: it has lost nothing since ``last_life``."""
         node, known = self._nodes[node_id], self._known[node_id]
+        if start < known.start:
+            return  # of an earlier process, late: its connection has ended with it
         present = self.living.get(node_id)
         if present is None or known.start != start:
             known.start = start
