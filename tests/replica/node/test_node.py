@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 import logstore
+from logstore import replica
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import wait_for
 from logstore.broker.requests import CreateTopicsRequest, NewTopic
@@ -62,6 +63,26 @@ def test_three_nodes_have_the_same_bytes(cluster):
     roles = sorted(cluster.log(node_id, T).role.value for node_id in cluster.nodes)
     assert roles == ["follower", "follower", "leader"]
     eventually(lambda: {cluster.log(node_id, T).high_watermark for node_id in cluster.nodes} == {1_000})
+
+
+def test_a_store_follows_a_cluster_and_counts_for_nothing(cluster, tmp_path):
+    """A copy for readers, outside of the in-sync replicas: it goes on at the next leader, and its absence
+    holds nothing up."""
+    create(cluster, min_insync_replicas=2)
+    cluster.wait_for_isr(T, 3)
+    send(cluster, [b"1"])
+    with logstore.open(tmp_path / "copy") as store:
+        with replica.follow(store, *cluster.addresses, topics=["t"]) as standby:
+            eventually(lambda: "t" in store and store["t"][0].log_end_offset == 1)
+            cluster.crash(cluster.leader_of(T).node_id)
+            send(cluster, [b"2"])
+            eventually(lambda: store["t"][0].log_end_offset == 2, 40)
+            assert standby.failure is None
+            assert len(cluster.state_of(T).replicas) == 3
+        send(cluster, [b"3"])
+        assert [each.value for each in store["t"][0].read()] == [b"1", b"2"]
+        copied = bytes(store["t"][0].fetch(0, max_bytes=2**20, isolation=logstore.Isolation.LOG_END).data)
+    assert log_bytes(cluster, cluster.leader_of(T).node_id).startswith(copied)
 
 
 def test_a_leader_that_stops_hands_over_and_comes_back(cluster):
