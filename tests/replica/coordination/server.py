@@ -35,25 +35,26 @@ def unavailable_reason() -> str | None:
 class ZooKeeperServer:
     """One server; its state outlives it in ``home``."""
 
-    def __init__(self, home: Path, *, longest_ms: int = 20 * TICK_MS) -> None:
+    def __init__(self, home: Path, *, longest_ms: int = 20 * TICK_MS, host: str = "127.0.0.1") -> None:
         """``longest_ms``: how long sessions may last."""
+        self._host = host
         self.home = home
         self._longest_ms = longest_ms
         home.mkdir(parents=True, exist_ok=True)
         with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
+            probe.bind((host, 0))
             self.port = probe.getsockname()[1]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self._host}:{self.port}"
 
     def start(self) -> None:
         """Returns when it answers."""
         settings = self.home / "zoo.cfg"
         settings.write_text(
-            f"dataDir={self.home}/data\nclientPort={self.port}\nclientPortAddress=127.0.0.1\n"
+            f"dataDir={self.home}/data\nclientPort={self.port}\nclientPortAddress={self._host}\n"
             f"tickTime={TICK_MS}\nmaxSessionTimeout={self._longest_ms}\nadmin.enableServer=false\n4lw.commands.whitelist=*\nmaxClientCnxns=0\n"
         )
         command = kafka.java_command(_MAIN, os.fspath(settings), level="WARN", classes=kafka.jars(VERSION))
@@ -70,7 +71,7 @@ class ZooKeeperServer:
     def ask(self, word: str) -> str:
         """What it says to one of its four-letter words; nothing if it does not answer."""
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+            with socket.create_connection((self._host, self.port), timeout=5) as connection:
                 connection.sendall(word.encode())
                 return b"".join(iter(lambda: connection.recv(4096), b"")).decode()
         except OSError:

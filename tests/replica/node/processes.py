@@ -12,8 +12,10 @@ import time
 import logstore
 from logstore.model import Isolation
 from tests.replica.node.cluster import eventually
+from tests.replica.node.network import address_of
 
 SESSION_MS = 2_000
+PORT = 9092
 
 
 def free_port():
@@ -25,18 +27,24 @@ def free_port():
 class NodeProcess:
     """One node, that may be killed, stopped and started again."""
 
-    def __init__(self, path, node_id, coordinator, settings):
+    def __init__(self, path, node_id, coordinator, settings, network=None):
         self.node_id = node_id
-        self.directory = path / f"node-{node_id}"
-        self._endpoint = ("127.0.0.1", free_port())
+        if network is None:
+            self.directory = path / f"node-{node_id}"
+            self._endpoint = ("127.0.0.1", free_port())
+            self._within = ()
+        else:
+            self.directory = path / f"disk-{node_id}" / f"node-{node_id}"
+            self._endpoint = (address_of(node_id), PORT)
+            self._within = network.within(node_id)
         self.address = "{}:{}".format(*self._endpoint)
         self._file = path / f"node-{node_id}.toml"
         self._output = path / f"node-{node_id}.txt"
         lines = [f'"{name}" = "{value}"' for name, value in settings.items()]
         self._file.write_text(
-            f'directory = "{self.directory.name}"\nnode_id = {node_id}\ncoordinator = "{coordinator}"\n'
-            f'listener = "{self.address}"\nsession_ms = {SESSION_MS}\nreplica_lag_time_max_ms = 1500\n'
-            "[settings]\n" + "\n".join(lines)
+            f'directory = "{self.directory}"\nnode_id = {node_id}\ncoordinator = "{coordinator}"\n'
+            f'allow_anonymous = true\nlistener = "{self.address}"\nsession_ms = {SESSION_MS}\n'
+            "replica_lag_time_max_ms = 1500\n[settings]\n" + "\n".join(lines)
         )
         self._process = None
 
@@ -47,11 +55,20 @@ class NodeProcess:
             if self._process is None or self._process.poll() is not None:
                 with open(self._output, "ab") as output:
                     self._process = subprocess.Popen(
-                        [sys.executable, "-m", "logstore", "serve", "--config", str(self._file)],
+                        [
+                            *self._within,
+                            sys.executable,
+                            "-m",
+                            "logstore",
+                            "serve",
+                            "--config",
+                            str(self._file),
+                        ],
                         stdout=output,
                         stderr=output,
                     )
             with socket.socket() as sock:
+                sock.settimeout(1)
                 return sock.connect_ex(self._endpoint) == 0
 
         eventually(is_up, 60)
@@ -80,11 +97,14 @@ class NodeProcess:
 
 
 class Processes:
-    """Three of them, coordinated through files, or as ``coordinator`` says."""
+    """Three of them, coordinated through files, or as ``coordinator`` says; in a network of their own if
+    there is one."""
 
-    def __init__(self, path, coordinator="cluster", settings=None):
+    def __init__(self, path, coordinator="cluster", settings=None, network=None):
         wanted = {"min.insync.replicas": "2", **(settings or {})}
-        self.nodes = {node_id: NodeProcess(path, node_id, coordinator, wanted) for node_id in (1, 2, 3)}
+        self.nodes = {
+            node_id: NodeProcess(path, node_id, coordinator, wanted, network) for node_id in (1, 2, 3)
+        }
         for node in self.nodes.values():
             node.start()
 
