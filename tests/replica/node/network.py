@@ -1,5 +1,5 @@
-"""Nodes in network namespaces of their own, joined by a bridge in this process's: the links between them can be
-cut, in one direction, too, or made slow. The process needs a namespace of its own: ``unshare -n -m``."""
+"""Nodes in network namespaces of their own, joined by a bridge in this process's: the links between them can
+be cut, in one direction, too, or made slow. The process needs a namespace of its own: ``unshare -n -m``."""
 
 from __future__ import annotations
 
