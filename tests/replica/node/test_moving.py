@@ -1,4 +1,4 @@
-"""Partitions move to other nodes. Costs about 15 s."""
+"""Partitions move to other nodes. Costs about 30 s."""
 
 from __future__ import annotations
 
@@ -134,6 +134,74 @@ def test_it_is_called_off_while_the_new_node_cannot_catch_up(four):
     eventually(lambda: holders(four) == set(before) == files(four))
     assert read(four) == [b"1", b"2"]
     assert idle not in four.state_of(T).replicas
+
+
+def test_a_node_that_was_away_deletes_what_has_left_it(four):
+    create(four, 2)
+    send(four, [b"1"])
+    one, other = four.state_of(T).replicas
+    goal = tuple(each for each in range(1, 5) if each not in (one, other))
+    four.stop(other)
+    place(four, goal)
+    eventually(lambda: is_at(four, goal))
+    assert other in files(four)
+    four.start(other)
+    eventually(lambda: holders(four) == set(goal) == files(four))
+    place(four, (other, *goal))
+    eventually(lambda: is_at(four, (other, *goal)))
+    send(four, [b"2"])
+    assert read(four) == [b"1", b"2"]
+
+
+def test_the_controller_goes_in_the_middle(four):
+    create(four, 2)
+    send(four, [b"1"])
+    before = four.state_of(T).replicas
+    idle = [each for each in range(1, 5) if each not in before]
+    first = controller(four).node_id
+    new = next(each for each in idle if each != first)
+    goal = (new, next(each for each in before if each != first))
+    four.let_follow_nobody(new)
+    place(four, goal)
+    four.crash(first)
+    assert controller(four).node_id != first
+    four.stop(new)
+    four.start(new)
+    eventually(lambda: is_at(four, goal), 40)
+    four.start(first)
+    eventually(lambda: holders(four) == set(goal) == files(four))
+    assert read(four) == [b"1"]
+
+
+def test_a_topic_grows_and_goes_while_it_moves(four):
+    create(four, 2)
+    before = four.state_of(T).replicas
+    new = next(each for each in range(1, 5) if each not in before)
+    four.let_follow_nobody(new)
+    place(four, (new, before[0]))
+    with logstore.connect(*four.addresses) as connected:
+        connected.add_partitions("t", 3)
+        states = [four.state_of(TopicPartition("t", each)) for each in (1, 2)]
+        assert {len(each.replicas) for each in states} == {2}, "as many as it will have"
+        connected.delete_topic("t")
+        eventually(lambda: "t" not in four.view.topics and not connected.reassignments())
+    eventually(lambda: not any("t" in store for store in four.stores.values()))
+
+
+def test_many_partitions_move_at_once(four):
+    count = 100
+    with logstore.connect(*four.addresses) as connected:
+        connected.create_topic("many", partitions=count, replication_factor=1)
+        partitions = [TopicPartition("many", number) for number in range(count)]
+        eventually(lambda: all(four.view.partitions[each].leader for each in partitions))
+        with connected.producer(acks="all") as producer:
+            for each in partitions:
+                producer.send("many", b"%d" % each.partition, partition=each.partition)
+        goal = {each: (each.partition % 4 + 1, (each.partition + 1) % 4 + 1) for each in partitions}
+        connected.reassign(goal)
+        eventually(lambda: not connected.reassignments(), 60)
+    assert all(four.state_of(each).replicas == goal[each] for each in partitions)
+    assert sorted(map(int, read(four, "many"))) == list(range(count))
 
 
 def test_what_cannot_be(four):

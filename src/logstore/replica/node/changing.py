@@ -34,6 +34,7 @@ from logstore.replica.coordination.interface import Control, Topic, View
 from logstore.replica.node.assigning import config_of
 from logstore.replica.node.placement import place
 from logstore.replica.rules.partition_state import Member, Registration
+from logstore.replica.rules.reassigning import target
 
 _NO_FACTOR = -1
 _OF_COORDINATORS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
@@ -146,7 +147,7 @@ class ClusterTopics:
         if wanted.assignments is not None:
             replicas: Sequence[tuple[int, ...]] = _checked(view, wanted.assignments)
         else:
-            factor = len(states[0].replicas) if states else self._replication_factor
+            factor = len(target(states[0])) if states else self._replication_factor
             factor = min(factor, len(view.living))
             replicas = place(_racks(view), more, factor, self._chance, first_partition=len(states))
         if not is_trial:
