@@ -236,14 +236,19 @@ class TopicConfig(Checked):
 
     Kafka: has no such setting. It takes seconds for times in 1970, which its retention deletes."""
 
+    # In a cluster of nodes
+
+    min_insync_replicas: int = 1
+    """How many in-sync replicas there have to be for ``acks="all"``. A partition that is not replicated has
+    one."""
+    unclean_leader_election_enable: bool = False
+    """Whether a replica that may lack acknowledged records leads when no other lives. A partition that is not
+    replicated has no other."""
+
     # Without effect
 
     preallocate: bool = False
     """Stored with the topic; has no effect here. It would gain nothing, and a crash would leave zeros."""
-    min_insync_replicas: int = 1
-    """Stored with the topic; has no effect here."""
-    unclean_leader_election_enable: bool = False
-    """Stored with the topic; has no effect here."""
 
     def __post_init__(self) -> None:
         for setting, low, high in _TOPIC_RANGES:

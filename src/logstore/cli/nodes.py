@@ -35,6 +35,7 @@ _KINDS: Final[dict[str, type]] = {
     "replication_factor": int,
     "replica_lag_time_max_ms": int,
     "leader_imbalance_check_interval_seconds": int,
+    "follower_replication_throttled_rate": int,
     "read_from_followers": bool,
     "session_ms": int,
     "settings": dict,
@@ -57,6 +58,7 @@ _OF_NODE: Final = (
     "replication_factor",
     "replica_lag_time_max_ms",
     "leader_imbalance_check_interval_seconds",
+    "follower_replication_throttled_rate",
     "read_from_followers",
 )
 

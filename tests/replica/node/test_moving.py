@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -286,3 +287,27 @@ def test_a_store_that_is_alone(tmp_path, number, goal, error):
             request = altering.AlterPartitionReassignmentsRequest(topics=(wanted,))
             (topic,) = client.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, request).responses
     assert [ErrorCode(each.error_code).name for each in topic.partitions] == [error]
+
+
+def test_who_catches_up_is_held_back_and_nobody_else(four):
+    """A node that takes 200 kB a second copies 1 MB in some seconds; its replica that is in sync goes on."""
+    create(four, 2)
+    send(four, [bytes(10_000)] * 100)
+    before = four.state_of(T).replicas
+    new = next(each for each in range(1, 5) if each not in before)
+    four.stop(new)
+    four.start(new, follower_replication_throttled_rate=200_000)
+    with logstore.connect(*four.addresses) as connected:
+        connected.create_topic("live", replication_factor=4)
+    live = TopicPartition("live", 0)
+    four.wait_for_isr(live, 4)
+    began = time.monotonic()
+    place(four, (new, *before))
+    slowest = 0.0
+    while not is_at(four, (new, *before)):
+        at = time.monotonic()
+        send(four, [b"now"], "live")
+        slowest = max(slowest, time.monotonic() - at)
+    assert time.monotonic() - began > 2, "1 MB at 200 kB a second, of which a window may come at once"
+    assert slowest < 2
+    assert len(four.state_of(live).isr) == 4

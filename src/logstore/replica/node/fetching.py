@@ -18,6 +18,7 @@ from logstore.broker.requests import FetchedPartition, Fetcher, FetchPartition, 
 from logstore.errors import LogstoreError
 from logstore.model import Isolation, TopicPartition
 from logstore.replica.coordination.interface import Endpoint
+from logstore.replica.node.limiting import CatchUpLimit
 from logstore.replica.node.partition import PartitionReplica
 from logstore.replica.rules.actions import Fetch
 from logstore.replica.rules.partition_state import Member
@@ -54,11 +55,13 @@ class Fetchers:
         endpoint_of: Callable[[int], Endpoint | None],
         connect: Connect,
         topic_ids: Callable[[str], UUID | None],
+        limit: CatchUpLimit,
     ) -> None:
         self._member = member
         self.endpoint_of = endpoint_of
         self._connect = connect
         self._topic_ids = topic_ids
+        self.limit = limit
         self._lock = threading.Lock()
         self._leaders: dict[int, _Leader] = {}
         self._is_closed = False
@@ -208,6 +211,8 @@ class _Leader:
             now = time.monotonic()
             replicas = [each for each in self._replicas if self._resume.get(each, 0.0) <= now]
         planned = self._plan(replicas)
+        if self._fetchers.limit.is_used_up:
+            planned = [each for each in planned if each.replica.is_in_sync]
         if not planned:
             self._pause = _PAUSE_SECONDS if replicas else _LONGEST_PAUSE_SECONDS
             return True
@@ -292,6 +297,8 @@ class _Leader:
                 self._put_off(replica, error)
                 continue
             if is_answer and outcome is not None:
+                if outcome.data and not replica.is_in_sync:
+                    self._fetchers.limit.note(len(outcome.data))
                 replica.note_well()
                 self._known.pop(replica, None)
                 if not outcome.data:

@@ -39,6 +39,7 @@ from logstore.replica.node.controlling import Controlling
 from logstore.replica.node.deciding import Decisions, TopicRules
 from logstore.replica.node.fetching import Fetchers
 from logstore.replica.node.life import LifeFile
+from logstore.replica.node.limiting import CatchUpLimit
 from logstore.replica.node.partition import PartitionReplica
 from logstore.replica.node.peers import Peers
 from logstore.replica.rules.leading import ReplicaConfig
@@ -83,6 +84,7 @@ class Node:
         replication_factor: int = 3,
         replica_lag_time_max_ms: int = 30_000,
         leader_imbalance_check_interval_seconds: int = 300,
+        follower_replication_throttled_rate: int | None = None,
         read_from_followers: bool = False,
         peer_tls: ssl.SSLContext | None = None,
         peer_sasl: Sasl | None = None,
@@ -102,6 +104,9 @@ class Node:
             leader_imbalance_check_interval_seconds: how often partitions are given back to the first of
                 their replicas, while this node is the controller; 0 for never. A node that leads at least
                 nine tenths of what prefers it is left as it is.
+            follower_replication_throttled_rate: how many bytes per second all replicas of the node together
+                copy that are not in sync, as after an absence, or where partitions move to. None: as many as
+                they can. Replicas that are in sync are not held up.
             read_from_followers: consumers that tell their rack (``client.rack``) read from a follower
                 there, if the leader is in another one (KIP-392). They see a record some milliseconds later.
                 All nodes need the same.
@@ -117,6 +122,8 @@ class Node:
         check_least("node_id", node_id, 0)
         check_least("replication_factor", replication_factor, 1)
         check_least("replica_lag_time_max_ms", replica_lag_time_max_ms, 1)
+        if follower_replication_throttled_rate is not None:
+            check_least("follower_replication_throttled_rate", follower_replication_throttled_rate, 1)
         balance_seconds = leader_imbalance_check_interval_seconds
         check_least("leader_imbalance_check_interval_seconds", balance_seconds, 0)
         if not isinstance(store, Store):
@@ -148,7 +155,10 @@ class Node:
         """Whether it was told of everything once, with a controller."""
         self._links = Links(f"logstore-node-{node_id}", tls=peer_tls, sasl=peer_sasl)
         self._reaches = protocol_of(has_tls=peer_tls is not None, has_sasl=peer_sasl is not None)
-        self._fetchers = Fetchers(lambda: self._member, self._endpoint_of, self._connect, self._topic_id_of)
+        limit = CatchUpLimit(follower_replication_throttled_rate, self.now_ms)
+        self._fetchers = Fetchers(
+            lambda: self._member, self._endpoint_of, self._connect, self._topic_id_of, limit
+        )
         self._decisions = Decisions(self._rules_of)
         self._adoption = Adoption(self.directory, coordinator)
         self._controlling = Controlling(

@@ -140,6 +140,12 @@ class PartitionReplica:
         return self._replica.leads and self._host.has_lease
 
     @property
+    def is_in_sync(self) -> bool:
+        """Whether it is in the ISR, as far as the node was told."""
+        newest = self._newest
+        return newest is not None and newest.member(self._host.member.node_id) is not None
+
+    @property
     def has_failed(self) -> bool:
         """Whether its log can be used no more until it is opened again."""
         try:
