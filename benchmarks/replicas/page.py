@@ -10,7 +10,17 @@ from benchmarks.listening.measuring import BROKER, OURS, Line
 from benchmarks.listening.page import Lines, rate, rate_by_cpu, value_of
 from benchmarks.measure import ROOT
 from benchmarks.plot import format_short
-from benchmarks.replicas.parts import BEFORE, CAUGHT_UP, MEANWHILE, RATED, SEND, case_of
+from benchmarks.replicas.parts import (
+    BEFORE,
+    CAUGHT_UP,
+    LIMIT_BYTES,
+    MEANWHILE,
+    MEANWHILE_SLOWLY,
+    RATED,
+    SEND,
+    SLOWLY,
+    case_of,
+)
 from benchmarks.replicas.servers import NODES
 from benchmarks.report import rewrite_region
 from benchmarks.results import Spread
@@ -84,6 +94,11 @@ def goals_of(lines: Lines) -> list[tuple[Goal, Spread | None]]:
     )
     harm = _paired(lines, ("catching up", MEANWHILE), ("catching up", BEFORE), value_of("p99_seconds"))
     add("One record meanwhile, 99 %, vs before", 2.0, harm, is_ceiling=True)
+    slowly = _paired(
+        lines, ("catching up", MEANWHILE_SLOWLY), ("catching up", BEFORE), value_of("p99_seconds")
+    )
+    title = f"The same with a limit of {format_short(LIMIT_BYTES / 1e6)} MB/s"
+    add(title, 2.0, slowly, is_ceiling=True)
     return found
 
 
@@ -137,6 +152,9 @@ def _catching_up_table(lines: Lines) -> str:
         ("one record before, 99 %", BEFORE, value_of("p99_seconds"), format_seconds),
         ("one record meanwhile, median", MEANWHILE, value_of("p50_seconds"), format_seconds),
         ("one record meanwhile, 99 %", MEANWHILE, value_of("p99_seconds"), format_seconds),
+        ("copied with a limit, MB/s", SLOWLY, rate, _mb),
+        ("one record meanwhile, median", MEANWHILE_SLOWLY, value_of("p50_seconds"), format_seconds),
+        ("one record meanwhile, 99 %", MEANWHILE_SLOWLY, value_of("p99_seconds"), format_seconds),
     ):
         rows.append([title, _cells(lines, "catching up", case, figure, show)[0]])
     return format_table(["", OURS], rows, text_columns=1)

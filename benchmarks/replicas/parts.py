@@ -23,6 +23,10 @@ PARTITIONS: Final = 3
 RATED: Final = (SHAPES[0], SHAPES[2])
 SEND: Final = "send, acks=all"
 CAUGHT_UP, BEFORE, MEANWHILE = "an empty disk", "one record before", "one record meanwhile"
+LIMIT_BYTES: Final = 30_000_000
+"""In a second, for a node that is not to disturb."""
+SLOWLY, MEANWHILE_SLOWLY = "an empty disk, slowly", "one record meanwhile, slowly"
+_WAYS: Final = ((None, CAUGHT_UP, MEANWHILE), (LIMIT_BYTES, SLOWLY, MEANWHILE_SLOWLY))
 _BLOCK: Final = bytes(2**20)
 
 
@@ -202,25 +206,27 @@ def measure_catching_up(bench: Bench) -> Iterator[Line]:
             leads = asking.leaders(_all(cluster), "one")[0]
             empty = next(number for number in cluster.addresses if number != leads)
             for number in range(1, sizes.rounds + 1):
-                bench.report(f"catching up, round {number}: node {empty}")
-                cluster.lose(empty)
-                others = _all(cluster, but=empty)
-                bring_to_disk()
-                disk = _disk_rate(bench.directory, sizes.kept_bytes)
-                before = asking.latencies(others, "one", lambda done: done >= sizes.latencies)
-                yield {**named, "case": BEFORE, "round": number, **_latency(before)}
-                started = time.perf_counter()
-                cluster.start_one(empty)
-                meanwhile, seconds = _until_in_sync(others, started)
-                yield {
-                    **named,
-                    "case": CAUGHT_UP,
-                    "round": number,
-                    "bytes": stored,
-                    "seconds": seconds,
-                    "disk_bytes_per_second": disk,
-                }
-                yield {**named, "case": MEANWHILE, "round": number, **_latency(meanwhile)}
+                for limit, caught_up, meanwhile in _WAYS:
+                    bench.report(f"catching up, round {number}: node {empty}, {caught_up}")
+                    cluster.lose(empty)
+                    others = _all(cluster, but=empty)
+                    bring_to_disk()
+                    disk = _disk_rate(bench.directory, sizes.kept_bytes)
+                    before = asking.latencies(others, "one", lambda done: done >= sizes.latencies)
+                    if limit is None:
+                        yield {**named, "case": BEFORE, "round": number, **_latency(before)}
+                    started = time.perf_counter()
+                    cluster.start_one(empty, limit)
+                    found, seconds = _until_in_sync(others, started)
+                    yield {
+                        **named,
+                        "case": caught_up,
+                        "round": number,
+                        "bytes": stored,
+                        "seconds": seconds,
+                        "disk_bytes_per_second": disk,
+                    }
+                    yield {**named, "case": meanwhile, "round": number, **_latency(found)}
     finally:
         cluster.stop()
 

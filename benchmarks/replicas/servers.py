@@ -63,11 +63,15 @@ class OurNodes:
         self._directory.mkdir()
         self.addresses = {number: f"127.0.0.1:{_free_port()}" for number in range(1, NODES + 1)}
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        for number, address in self.addresses.items():
-            (self._directory / f"{number}.toml").write_text(
-                f'directory = "node-{number}"\nnode_id = {number}\ncoordinator = "cluster"\n'
-                f'listener = "{address}"\n[settings]\n"min.insync.replicas" = 2\n'
-            )
+        for number in self.addresses:
+            self._describe(number, None)
+
+    def _describe(self, node_id: int, catch_up_bytes: int | None) -> None:
+        limit = "" if catch_up_bytes is None else f"follower_replication_throttled_rate = {catch_up_bytes}\n"
+        (self._directory / f"{node_id}.toml").write_text(
+            f'directory = "node-{node_id}"\nnode_id = {node_id}\ncoordinator = "cluster"\n{limit}'
+            f'listener = "{self.addresses[node_id]}"\n[settings]\n"min.insync.replicas" = 2\n'
+        )
 
     @property
     def pids(self) -> dict[int, int]:
@@ -79,8 +83,9 @@ class OurNodes:
         for address in self.addresses.values():
             await_answer(address)
 
-    def start_one(self, node_id: int) -> None:
-        """Does not wait."""
+    def start_one(self, node_id: int, catch_up_bytes: int | None = None) -> None:
+        """Does not wait. ``catch_up_bytes``: how many it may copy in a second until it is in sync."""
+        self._describe(node_id, catch_up_bytes)
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         self._processes[node_id] = subprocess.Popen(
             [sys.executable, "-m", "logstore", "serve", "--config", str(self._directory / f"{node_id}.toml")],
