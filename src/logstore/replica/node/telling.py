@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from logstore.model import TopicPartition
-from logstore.replica.coordination.interface import View
+from logstore.replica.coordination.interface import LivingNode, View
 from logstore.replica.node.administering import Administering
 from logstore.replica.node.coordinating import GROUPS
 from logstore.replica.node.transacting import TRANSACTIONS
-from logstore.wire.handlers.call import BrokerEndpoint, CoordinatorKind
+from logstore.wire.handlers.call import BrokerEndpoint, CoordinatorKind, LeaderElsewhere
 
 GetView = Callable[[], View]
 
@@ -38,15 +38,19 @@ class LivingNodes:
         self.moving = administering.moving
 
     def brokers(self) -> tuple[BrokerEndpoint, ...]:
+        living = self._view().living
         return tuple(
-            [
-                BrokerEndpoint(
-                    node_id, each.endpoints[0].host, each.endpoints[0].port, each.registration.rack
-                )
-                for node_id, each in sorted(self._view().living.items())
-                if each.endpoints
-            ]
+            [_endpoint_of(node_id, each) for node_id, each in sorted(living.items()) if each.endpoints]
         )
+
+    def leader_of(self, partition: TopicPartition) -> LeaderElsewhere | None:
+        view = self._view()
+        node_id = leader_of(view, partition)
+        node = None if node_id is None else view.living.get(node_id)
+        if node_id is None or node is None or not node.endpoints:
+            return None
+        epoch = view.partitions[partition].leader_epoch
+        return LeaderElsewhere(node_id, epoch, _endpoint_of(node_id, node))
 
     def controller_id(self) -> int:
         seat = self._view().controller
@@ -61,6 +65,11 @@ class LivingNodes:
             return min(view.living, default=-1)
         found = leader_of(view, partition)
         return -1 if found is None else found
+
+
+def _endpoint_of(node_id: int, node: LivingNode) -> BrokerEndpoint:
+    first = node.endpoints[0]
+    return BrokerEndpoint(node_id, first.host, first.port, node.registration.rack)
 
 
 class ClusterTopicIds:

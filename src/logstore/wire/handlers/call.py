@@ -93,6 +93,14 @@ class BrokerEndpoint(NamedTuple):
     rack: str | None = None
 
 
+class LeaderElsewhere(NamedTuple):
+    """Who leads a partition."""
+
+    node_id: int
+    leader_epoch: int
+    endpoint: BrokerEndpoint
+
+
 class Move(NamedTuple):
     """A partition on its way to other nodes."""
 
@@ -119,6 +127,10 @@ class ClusterNodes(Protocol):
 
     def controller_id(self) -> int:
         """Which of them changes topics; -1 if none does now."""
+        ...
+
+    def leader_of(self, partition: TopicPartition) -> LeaderElsewhere | None:
+        """Which of them leads the partition; None if none does now."""
         ...
 
     def coordinator_of(self, kind: CoordinatorKind, key: str) -> int:

@@ -22,6 +22,7 @@ from logstore.wire.handlers.fetch_sessions import (
     SessionPartition,
     TopicKey,
 )
+from logstore.wire.handlers.records.leaders import with_leaders
 from logstore.wire.handlers.then import then
 from logstore.wire.messages.records.fetch import (
     AbortedTransaction,
@@ -60,7 +61,9 @@ def answer(call: Call, request: FetchRequest, version: int) -> Pending[FetchResp
     reading = _Reading.of(call, request, uses_ids=uses_ids)
     return then(
         call.broker.fetch(_to_read(call, request, tuple(reading.partitions), reading.refused)),
-        lambda result: FetchResponse(topics=reading.told(result.partitions, is_committed=is_committed)),
+        lambda result: with_leaders(
+            call, FetchResponse(topics=reading.told(result.partitions, is_committed=is_committed))
+        ),
     )
 
 
@@ -90,7 +93,7 @@ def _answer_in_session(
         found = zip(cast("tuple[SessionPartition, ...]", read.kept), read.partitions, strict=True)
         news = session.news(found, [key for key, _ in refused])
         told = _results(news, refused, is_committed=request.isolation_level == _READ_COMMITTED)
-        return FetchResponse(session_id=session.session_id, topics=_by_topic(told))
+        return with_leaders(call, FetchResponse(session_id=session.session_id, topics=_by_topic(told)))
 
     return then(call.broker.fetch(asked), response)
 

@@ -22,6 +22,7 @@ from logstore.broker.transactions.requests import (
 from logstore.logdir.acls import Operation
 from logstore.model import TopicPartition
 from logstore.wire.handlers.call import HANG_UP, NO_ANSWER, Call, NoAnswer
+from logstore.wire.handlers.records.leaders import with_leaders
 from logstore.wire.handlers.then import then, then_ask
 from logstore.wire.messages.records.produce import (
     PartitionResult,
@@ -61,7 +62,12 @@ def answer(call: Call, request: ProduceRequest, version: int) -> Pending[Produce
         for each in topic.partitions
     )
     asked = ToAppend(request.acks, request.timeout_ms, batches, name)
-    return then(_append(call, asked, version), lambda result: _response(request, named, result, version))
+
+    def response(result: Appended) -> ProduceResponse | NoAnswer:
+        told = _response(request, named, result, version)
+        return told if isinstance(told, NoAnswer) else with_leaders(call, told)
+
+    return then(_append(call, asked, version), response)
 
 
 def _append(call: Call, asked: ToAppend, version: int) -> Pending[Appended]:

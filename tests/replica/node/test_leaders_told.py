@@ -1,0 +1,57 @@
+"""Who asks the wrong node is told which one leads, together with the refusal (KIP-951). Costs about 2 s."""
+
+from __future__ import annotations
+
+import pytest
+
+from logstore.broker.codes import ErrorCode
+from logstore.model import TopicPartition
+from logstore.wire.apis import ApiKey
+from logstore.wire.messages.parts import CurrentLeader, NodeEndpoint
+from logstore.wire.messages.records import fetch as fetching
+from logstore.wire.messages.records import produce as producing
+from tests.replica.node.test_node import create, send
+from tests.wire.raw_client import RawClient
+
+T = TopicPartition("t", 0)
+
+
+def fetch(node, version):
+    topic_id = node.view.topics["t"].topic_id
+    part = fetching.Partition(0, -1, 0, max_bytes=1 << 20)
+    topic = fetching.Topic(name="t", topic_id=topic_id, partitions=(part,))
+    with RawClient(node.address) as client:
+        return client.ask(ApiKey.FETCH, fetching.FetchRequest(max_wait_ms=0, topics=(topic,)), version)
+
+
+def produce(node, version, batch):
+    topic_id = node.view.topics["t"].topic_id
+    topic = producing.Topic(name="t", topic_id=topic_id, partitions=(producing.Partition(0, batch),))
+    with RawClient(node.address) as client:
+        request = producing.ProduceRequest(acks=-1, timeout_ms=5_000, topics=(topic,))
+        return client.ask(ApiKey.PRODUCE, request, version)
+
+
+@pytest.mark.parametrize(("fetch_version", "produce_version"), [(12, 9), (16, 10), (18, 13)])
+def test_a_refusal_names_the_leader(cluster, fetch_version, produce_version):
+    create(cluster)
+    cluster.wait_for_isr(T, 3)
+    send(cluster, [b"1"])
+    leader = cluster.leader_of(T)
+    batch = bytes(cluster.log(leader.node_id, T).fetch(0, max_bytes=1 << 20).data)
+    host, _, port = leader.address.rpartition(":")
+    epoch = cluster.state_of(T).leader_epoch
+    there = (NodeEndpoint(leader.node_id, host, int(port), None),)
+    for node in cluster.nodes.values():
+        fetched, produced = fetch(node, fetch_version), produce(node, produce_version, batch)
+        (read,), (written,) = fetched.topics[0].partitions, produced.topics[0].partitions
+        if node is leader:
+            assert (read.error_code, written.error_code) == (0, 0)
+            assert not fetched.node_endpoints + produced.node_endpoints
+            continue
+        assert read.error_code == written.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        told = CurrentLeader(leader.node_id, epoch)
+        assert read.current_leader == told
+        assert fetched.node_endpoints == (there if fetch_version >= 16 else ())
+        assert written.current_leader == (told if produce_version >= 10 else CurrentLeader())
+        assert produced.node_endpoints == (there if produce_version >= 10 else ())
