@@ -22,7 +22,7 @@ _LEAST_BYTES: Final = 32 * 1024 * 1024
 _WORTHWHILE_BYTES: Final = 8 * 1024 * 1024
 """If less was given back, the next try is later: what the process holds is in use."""
 _MOST_TIME: Final = 0.005
-"""The part of the time that tries may take; each takes 2 to 15 ms, and threads that allocate may wait for
+"""The part of a core that tries may take; each takes 2 to 15 ms, and threads that allocate may wait for
 it."""
 
 
@@ -40,10 +40,10 @@ class SpareMemory:
         if now < self._look_at:
             return
         self._wait_seconds = min(2 * self._wait_seconds, _LONGEST_SECONDS)
-        began = time.monotonic()
+        began = time.thread_time()  # while others use the processor nobody pays for the wait
         if self.give_back() >= _WORTHWHILE_BYTES:
             self._wait_seconds = _LOOK_SECONDS
-        took = time.monotonic() - began
+        took = time.thread_time() - began
         self._look_at = now + max(self._wait_seconds, took / _MOST_TIME)
 
     def give_back(self) -> int:
