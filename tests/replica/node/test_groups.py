@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import logstore
-from logstore.errors import UnknownTopicError
+from logstore.errors import LogstoreError, UnknownGroupError, UnknownTopicError
 from logstore.model import TopicPartition
 from tests.replica.node.cluster import Cluster, eventually
 from tests.replica.node.test_node import T, create, send
@@ -102,6 +102,26 @@ def test_whoever_coordinates_need_not_have_the_topic(tmp_path):
                 remote.offsets("other").commit({("t", 3): 0})
     finally:
         cluster.close()
+
+
+def test_groups_are_listed_described_and_deleted(cluster):
+    """Whichever node coordinates them, and by whichever client."""
+    create(cluster)
+    with logstore.connect(*cluster.addresses) as remote:
+        assert list(remote.groups()) == []
+        for group in ("a", "b"):
+            remote.offsets(group).commit({T: 0})
+        assert sorted(remote.groups()) == ["a", "b"]
+        with pytest.raises(UnknownGroupError):
+            remote.groups().delete("c")
+        remote.groups().delete("a")
+        assert list(remote.groups()) == ["b"]
+        admin = pytest.importorskip("confluent_kafka.admin")
+        client = admin.AdminClient({"bootstrap.servers": ",".join(cluster.addresses)})
+        found = client.list_consumer_groups(request_timeout=20).result()
+        assert ([each.group_id for each in found.valid], found.errors) == (["b"], [])
+        with pytest.raises(LogstoreError, match="queues are not there"):
+            remote.queue("t", group="q")
 
 
 def test_committed_offsets_go_with_their_topic(cluster):

@@ -45,6 +45,7 @@ from logstore.broker.requests import (
 )
 from logstore.broker.settings import settings_of
 from logstore.broker.share.coordinator import ShareCoordinator
+from logstore.broker.share.requests import DescribedShareGroup, ListShareGroupsResult
 from logstore.broker.transactions.requests import DescribedProducers, DescribeProducersResult
 from logstore.errors import LogstoreError, UsageError
 from logstore.format.header import decode_header
@@ -145,8 +146,19 @@ class NodeBroker(TransactionBroker):
         self.terms.close()
         self.transaction_terms.close()
 
+    # Queues: there are none
+
     def _share_coordinator(self) -> ShareCoordinator:
         raise UsageError("queues are not there yet where topics are replicated")
+
+    def list_share_groups(self) -> Pending[ListShareGroupsResult]:
+        return Answered(ListShareGroupsResult(NONE))
+
+    def describe_share_groups(self, names: tuple[str, ...]) -> Pending[tuple[DescribedShareGroup, ...]]:
+        return Answered(tuple(DescribedShareGroup(ErrorCode.GROUP_ID_NOT_FOUND, each) for each in names))
+
+    def delete_share_groups(self, names: tuple[str, ...]) -> Pending[dict[str, ErrorCode]]:
+        return Answered(dict.fromkeys(names, ErrorCode.GROUP_ID_NOT_FOUND))
 
     # Records
 
