@@ -291,8 +291,9 @@ class RemoteStore(BoundToProcess):
             store.reassign({("orders", 0): (1, 2, 3), ("orders", 1): (2, 3, 1)})
 
         Args:
-            replicas: of each partition the ids of the nodes that are to have it, the one first that is to
-                lead it; or None to call a move off.
+            replicas: of each partition the ids of the nodes that are to have it; or None to call a move off.
+                The first one is preferred as the leader: it leads from the controller's next look, every five
+                minutes, or when the leader goes.
 
         Raises:
             UnknownTopicError: there is no such partition.
@@ -300,6 +301,8 @@ class RemoteStore(BoundToProcess):
             RetriableError: no controller answers.
         """
         self._check_usable()
+        if not isinstance(replicas, Mapping):
+            raise UsageError(f"{shown(replicas)} does not say which nodes; give {{('orders', 0): (1, 2, 3)}}")
         wanted = {check_partition(each): _nodes(each, nodes) for each, nodes in replicas.items()}
         result = ask(self._broker.reassign(Reassign(wanted)), "move partitions", self._config)
         if result.error is not ErrorCode.NONE:

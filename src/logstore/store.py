@@ -166,6 +166,8 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         self._share_states: ShareStorage | None = None
         """Of a store that is open for reading only."""
         self._broker: LocalBroker | None = None
+        self._is_node = False
+        """Whether another broker than its own answers for it."""
         self._client_counts: ClientCounts | None = None
         self._consumers: weakref.WeakSet[Consumer | Queue] = weakref.WeakSet()
         """And workers of queues."""
@@ -271,6 +273,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
                 numbers.
         """
         name = plain_text(name)
+        self._check_topics_own()
         self._writable().create_topic(name, partitions, config, held)
         return self[name]
 
@@ -340,6 +343,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
                 room for the new list of topics: :meth:`.Log.delete_before` frees some.
         """
         name = plain_text(name)
+        self._check_topics_own()
         directory = self._writable()
         names, topic_id = directory.topic_names(), directory.topic(name).topic_id
         directory.delete_topic(name)
@@ -917,8 +921,20 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             raise UsageError(f"broker is {shown(broker)}; it must be a LocalBroker")
         with self._broker_lock:
             before, self._broker = self._broker, broker
+            self._is_node = True
         if before is not None:
             before.close()
+
+    def _check_topics_own(self) -> None:
+        """
+        Raises:
+            UsageError: the topics are those of a cluster.
+        """
+        if self._is_node:
+            raise UsageError(
+                "the store is a node of a cluster, whose topics are made and deleted through its nodes: "
+                "logstore.connect(node.address)"
+            )
 
     # The whole store
 

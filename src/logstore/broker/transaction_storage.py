@@ -168,6 +168,11 @@ class LocalLogs:
         self._directory = directory
         self._coordinator_epoch = coordinator_epoch
 
+    @property
+    def refusal(self) -> ErrorCode:
+        """The disk refuses."""
+        return ErrorCode.KAFKA_STORAGE_ERROR
+
     def make_durable(self, partitions: Collection[TopicPartition], done: Done[ErrorCode]) -> None:
         waits = []
         for partition in partitions:

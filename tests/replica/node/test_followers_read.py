@@ -81,9 +81,11 @@ def test_a_follower_gives_the_same_bytes(racks):
             told = ask(each, RACKS[each.node_id], epoch=epoch, isolation=isolation)
             assert (told.preferred_read_replica, told.error_code, told.high_watermark) == (-1, 0, 100)
             assert bytes(told.records) == bytes(ask(leader, "", isolation=isolation).records)
-        assert ask(each, "", epoch=epoch - 1).error_code == ErrorCode.FENCED_LEADER_EPOCH
-        assert ask(each, "", epoch=epoch + 1).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
-        assert ask(each, "", replica=9).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        rack = RACKS[each.node_id]
+        assert ask(each, rack, epoch=epoch - 1).error_code == ErrorCode.FENCED_LEADER_EPOCH
+        assert ask(each, rack, epoch=epoch + 1).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+        assert ask(each, "").error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert ask(each, rack, replica=9).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_a_follower_that_is_behind_is_not_named(racks):
@@ -104,6 +106,22 @@ def test_off_by_default(tmp_path):
         leader, (follower, _) = fill(cluster)
         assert ask(leader, RACKS[follower.node_id]).preferred_read_replica == -1
         assert ask(follower, "").error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    finally:
+        cluster.close()
+
+
+def test_nodes_that_differ_in_it(tmp_path):
+    """As while it is changed at one node after the other."""
+    cluster = Racks(tmp_path, read_from_followers=True)
+    try:
+        leader, (follower, _) = fill(cluster)
+        number = follower.node_id
+        cluster.stop(number)
+        cluster.start(number, read_from_followers=False)
+        cluster.wait_for_isr(T, 3)
+        send(cluster, [b"100"])
+        assert leader.node_id == cluster.leader_of(T).node_id
+        assert read_in_rack(cluster, RACKS[number], 101)[-1] == b"100"
     finally:
         cluster.close()
 

@@ -270,6 +270,45 @@ def test_groups_and_transactions_move_along(four):
             assert [each.value for each in consumer.poll(10)] == [b"2"]
 
 
+def test_transactions_go_on_while_their_coordinator_moves(four):
+    """Each move may meet a transaction that is about to end."""
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    create(four, 2)
+    state = TopicPartition("__transaction_state", 0)
+    errors, count, is_over = [], [], threading.Event()
+
+    def produce(name):
+        settings = {"bootstrap.servers": ",".join(four.addresses), "transactional.id": name, "log_level": 0}
+        producer = confluent_kafka.Producer(settings)
+        producer.init_transactions(30)
+        while not is_over.is_set():
+            try:
+                producer.begin_transaction()
+                producer.produce("t", name)
+                producer.commit_transaction(30)
+                count.append(name)
+            except confluent_kafka.KafkaException as error:
+                errors.append(str(error))
+                return
+
+    threads = [threading.Thread(target=produce, args=(f"x{number}",)) for number in range(3)]
+    for each in threads:
+        each.start()
+    try:
+        for number in range(6):
+            goal = (number % 4 + 1, (number + 1) % 4 + 1)
+            place(four, goal, state)
+            eventually(lambda goal=goal: is_at(four, goal, state))
+            before = len(count)
+            eventually(lambda before=before: errors or len(count) > before + 5, 60)
+    finally:
+        is_over.set()
+        for each in threads:
+            each.join(60)
+    assert not errors
+    assert len(read(four)) == len(count)
+
+
 @pytest.mark.parametrize(
     ("number", "goal", "error"),
     [

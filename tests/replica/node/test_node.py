@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from functools import partial
 
 import pytest
@@ -14,6 +15,8 @@ from logstore.broker.pending import wait_for
 from logstore.broker.requests import CreateTopicsRequest, NewTopic
 from logstore.errors import LogstoreError, StorageError, UsageError
 from logstore.model import Role, TopicPartition
+from logstore.replica import Node
+from logstore.replica.coordination.files import FileCoordinator
 from tests.replica.node.cluster import Cluster, eventually
 
 T = TopicPartition("t", 0)
@@ -83,6 +86,47 @@ def test_a_store_follows_a_cluster_and_counts_for_nothing(cluster, tmp_path):
         assert [each.value for each in store["t"][0].read()] == [b"1", b"2"]
         copied = bytes(store["t"][0].fetch(0, max_bytes=2**20, isolation=logstore.Isolation.LOG_END).data)
     assert log_bytes(cluster, cluster.leader_of(T).node_id).startswith(copied)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"node_id": 2**31}, {"rack": 3}, {"rack": ""}, {"peer_tls": 1}, {"peer_sasl": "x"}],
+    ids=lambda each: next(iter(each)),
+)
+def test_arguments_that_would_mislead_clients(tmp_path, wrong):
+    with (
+        logstore.open(tmp_path / "store") as store,
+        closing(FileCoordinator(tmp_path / "cluster")) as coordinator,
+    ):
+        with pytest.raises(UsageError, match=next(iter(wrong))):
+            Node(store, **{"node_id": 1, **wrong}, coordinator=coordinator)
+        Node(store, 2**31 - 1, coordinator=coordinator).close()
+
+
+def test_a_nodes_store_makes_and_deletes_no_topics(cluster):
+    create(cluster)
+    store = cluster.stores[1]
+    for call in (lambda: store.create_topic("u"), lambda: store.delete_topic("t")):
+        with pytest.raises(UsageError, match="the store is a node of a cluster"):
+            call()
+    assert send(cluster, [b"1"]) == [0]
+
+
+@pytest.mark.parametrize("port_stays", [True, False])
+def test_a_client_finds_the_next_controller(cluster, port_stays):
+    """Also one that has asked for nothing else for a while."""
+    create(cluster)
+    with logstore.connect(*cluster.addresses, request_timeout_ms=8_000) as remote:
+        for node_id in list(cluster.nodes):
+            assert remote.reassignments() == {}
+            address = cluster.nodes[node_id].address if port_stays else "127.0.0.1:0"
+            cluster.stop(node_id)
+            cluster.start(node_id, listener=address)
+            cluster.wait_for_isr(T, 3)
+            remote.reassign({T: (1, 2, 3)})
+            assert remote.reassignments() == {}
+        remote.create_topic("u")
+        remote.delete_topic("u")
 
 
 def test_a_leader_that_stops_hands_over_and_comes_back(cluster):

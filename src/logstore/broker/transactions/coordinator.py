@@ -85,6 +85,11 @@ class TransactionStorage(Protocol):
 class TransactionLogs(Protocol):
     """The partitions that transactions write to."""
 
+    @property
+    def refusal(self) -> ErrorCode:
+        """What a client is told that asks again while markers, or the end itself, cannot be written."""
+        ...
+
     def make_durable(self, partitions: Collection[TopicPartition], done: Done[ErrorCode]) -> None:
         """Answer once all that is in these partitions survives a power cut. Those that are gone do not
         count."""
@@ -416,7 +421,7 @@ class TransactionCoordinator:
                 entry.waiting.append(lambda: self._ask(entry, decide, answer, has_tried=is_tried))
                 step = None
             elif entry.is_changing:
-                step = Step(ErrorCode.KAFKA_STORAGE_ERROR)
+                step = Step(self._logs.refusal)
             else:
                 step = decide(entry.transaction)
                 if step.after is not None:

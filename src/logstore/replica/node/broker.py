@@ -122,7 +122,7 @@ class NodeBroker(TransactionBroker):
         super().__init__(directory, node_id, replicas, view, is_coming, peers)
         self._groups.leave()  # each term has its own
         self.topics = ClusterTopicIds(view)  # type: ignore[assignment]  # it has the same methods
-        places = Places(node_id, replicas, view, self._why_not_here, reads_from_followers=read_from_followers)
+        places = Places(node_id, replicas, view, self._why_not_here, names_followers=read_from_followers)
         self._shelf = Shelf(directory, places.look)
         self._replicas = replicas
         self._changing = changing

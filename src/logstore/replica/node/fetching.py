@@ -306,6 +306,8 @@ class _Leader:
                 was_useful = True
             elif outcome is not None and outcome.error is not NONE:
                 self._note_refusal(replica, outcome)
+                with self._lock:  # others have news, and do not wait
+                    self._resume[replica] = time.monotonic() + _PAUSE_SECONDS
         return was_useful
 
     def _put_off(self, replica: PartitionReplica, error: LogstoreError) -> None:

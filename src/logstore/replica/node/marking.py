@@ -128,6 +128,11 @@ class ClusterLogs:
         self._here = here
         self._peers = peers
 
+    @property
+    def refusal(self) -> ErrorCode:
+        """Leaders change, or this node coordinates no more: the client asks again, here or elsewhere."""
+        return ErrorCode.CONCURRENT_TRANSACTIONS
+
     def make_durable(self, partitions: Collection[TopicPartition], done: Done[ErrorCode]) -> None:
         done(NONE)
 

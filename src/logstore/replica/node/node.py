@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any, Final, Self
 from uuid import UUID
 
-from logstore.arguments import check_least, shown
+from logstore.arguments import check_flag, check_least, shown
 from logstore.config import TopicConfig
 from logstore.errors import LockedError, LogstoreError, RetriableError, StorageError, UsageError
 from logstore.logdir.directory import LogDirectory
@@ -54,6 +54,7 @@ from logstore.wire.remote.following import LeaderLink, Links
 from logstore.wire.remote.settings import Sasl
 from logstore.wire.security.security import protocol_of
 
+MAX_NODE_ID: Final = 2**31 - 1
 _TICK_SECONDS: Final = 0.25
 _FIRST_WAIT_MS: Final = 2 * SESSION_MS
 """For an earlier process of the node to be taken for dead: with ZooKeeper that is when its session ends."""
@@ -109,7 +110,7 @@ class Node:
                 they can. Replicas that are in sync are not held up.
             read_from_followers: consumers that tell their rack (``client.rack``) read from a follower
                 there, if the leader is in another one (KIP-392). They see a record some milliseconds later.
-                All nodes need the same.
+                It is the leader's setting that counts.
             peer_tls: how to check other nodes, and what to show them, if they listen with ``tls``.
             peer_sasl: who this node is at other nodes, if they listen with ``sasl_enabled_mechanisms``.
             settings: of the listener: see :meth:`.Store.listen`.
@@ -120,6 +121,10 @@ class Node:
             RetriableError: the coordinator cannot be reached.
         """
         check_least("node_id", node_id, 0)
+        if node_id > MAX_NODE_ID:
+            raise UsageError(f"node_id is {node_id}; it must be {MAX_NODE_ID} or below")
+        _check_rest(rack, peer_tls, peer_sasl)
+        read_from_followers = check_flag(read_from_followers, "read_from_followers")
         check_least("replication_factor", replication_factor, 1)
         check_least("replica_lag_time_max_ms", replica_lag_time_max_ms, 1)
         if follower_replication_throttled_rate is not None:
@@ -594,6 +599,19 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<Node {self.node_id} of {self.cluster_id}>"
+
+
+def _check_rest(rack: object, peer_tls: object, peer_sasl: object) -> None:
+    """
+    Raises:
+        UsageError: one is of the wrong type.
+    """
+    if rack is not None and (not isinstance(rack, str) or not rack):
+        raise UsageError(f"rack is {shown(rack)}; it must be a name, or None")
+    if peer_tls is not None and not isinstance(peer_tls, ssl.SSLContext):
+        raise UsageError(f"peer_tls is {shown(peer_tls)}; it must be an ssl.SSLContext, or None")
+    if peer_sasl is not None and not isinstance(peer_sasl, Sasl):
+        raise UsageError(f"peer_sasl is {shown(peer_sasl)}; it must be a logstore.connected.Sasl, or None")
 
 
 def _is_replica(view: View, partition: TopicPartition, node_id: int) -> bool:

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.requests import FetchedPartition, FetchPartition
-from logstore.errors import LogstoreError
+from logstore.errors import LogstoreError, UnknownTopicError
 from logstore.format.header import NO_EPOCH
 from logstore.logdir.directory import LogDirectory
 from logstore.model import Bytes, Role, TopicPartition
@@ -412,8 +412,9 @@ class PartitionReplica:
     def note_trouble(self, error: LogstoreError) -> None:
         """Say what went wrong, once while it goes wrong in the same way."""
         text = f"{type(error).__name__}: {error}"
+        say = inform if isinstance(error, UnknownTopicError) else warn  # it is about to go, or to come
         if text != self._trouble:
-            warn("%s cannot go on: %s", self.partition, text)
+            say("%s cannot go on: %s", self.partition, text)
         self._trouble = text
 
     def note_well(self) -> None:

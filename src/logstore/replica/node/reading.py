@@ -29,26 +29,27 @@ class Places:
         view: Callable[[], View],
         why_not_here: Callable[[TopicPartition], ErrorCode],
         *,
-        reads_from_followers: bool,
+        names_followers: bool,
     ) -> None:
-        """``why_not_here``: of a partition of which the node has no replica."""
+        """``why_not_here``: of a partition of which the node has no replica. ``names_followers``: whether it
+        sends consumers to followers, as the leader."""
         self._node_id = node_id
         self._replicas = replicas
         self._view = view
         self._why_not_here = why_not_here
-        self._reads_from_followers = reads_from_followers
+        self._names_followers = names_followers
 
     def look(self, wanted: FetchPartition | KeptPartition, request: FetchRequest) -> Look:
         replica = self._replicas.get(wanted.partition)
         if replica is None:
             return Look(self._why_not_here(wanted.partition))
-        is_consumer = request.replica is None and request.isolation in _AS_CONSUMERS
-        if not self._reads_from_followers or not is_consumer:
+        is_told = bool(request.rack) and request.replica is None and request.isolation in _AS_CONSUMERS
+        if not is_told:
             return MAY_READ if replica.leads else _NOT_LED
-        if not replica.leads:
+        if not replica.leads:  # a leader has named this node, whatever is set here
             error = replica.check_read(wanted.leader_epoch)
             return _BY_FOLLOWER if error is NONE else Look(error)
-        nearer = self._nearer(replica, wanted.offset, request.rack) if request.rack else None
+        nearer = self._nearer(replica, wanted.offset, request.rack) if self._names_followers else None
         return MAY_READ if nearer is None else Look(preferred_id=nearer)
 
     def _nearer(self, replica: PartitionReplica, offset: int, rack: str) -> int | None:

@@ -27,6 +27,8 @@ from logstore.wire.remote.codes import code_of_number
 from logstore.wire.remote.nodes import Dialer, Lane, Node
 from logstore.wire.remote.questions import Reply
 
+_CONTROLLER_SECONDS: Final = 1.0
+"""For so long a controller is taken for the one that it was."""
 _FIRST_VERSION: Final = 4
 """Before it a question for a topic creates it."""
 
@@ -74,6 +76,8 @@ class Cluster:
         self._line: deque[_InLine] = deque()
         self._is_asking = False
         self._asked_at = -1e9
+        self._learned_at = -1e9
+        """When a broker has last said which others there are."""
         self._is_closed = False
 
     # Brokers
@@ -129,6 +133,20 @@ class Cluster:
         with self._lock:
             node = self._nodes.get(self._controller_id)
         return node if node is not None and node.is_connected else self.any_node()
+
+    def when_controller_known(self, then: Callable[[Node], object], *, is_wrong: bool) -> None:
+        """Call ``then`` with the broker that changes topics. Requests to it are rare: unless it was told just
+        now, it is looked up, and with it where the others are. ``is_wrong``: the one that is known was not
+        it."""
+        with self._lock:
+            age_seconds = time.monotonic() - self._learned_at
+            is_known = bool(self._nodes) and not is_wrong and age_seconds < _CONTROLLER_SECONDS
+            if not is_known:
+                self._line.append(_InLine(frozenset(), lambda: then(self.controller())))
+        if is_known:
+            then(self.controller())
+        else:
+            self._ask_if_needed()
 
     # Leaders
 
@@ -270,6 +288,7 @@ class Cluster:
                 if node not in self._bootstrap and node not in self._nodes.values():
                     node.close()
             self._controller_id = response.controller_id
+            self._learned_at = now
             for topic in response.topics:
                 if topic.name is not None:
                     leaders = {
@@ -339,9 +358,14 @@ class Controller(Target):
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._was_wrong = False
 
     def find(self, then: Callable[[Node | Reply], object]) -> None:
-        then(self._cluster.controller())
+        is_wrong, self._was_wrong = self._was_wrong, False
+        self._cluster.when_controller_known(then, is_wrong=is_wrong)
+
+    def forget(self) -> None:
+        self._was_wrong = True
 
 
 class OneNode(Target):

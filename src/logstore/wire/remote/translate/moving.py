@@ -64,17 +64,18 @@ def _build(request: Reassign, version: int) -> altering.AlterPartitionReassignme
 
 
 def _parse(request: Reassign, response: Any) -> Reassigned:
-    if response.error_code:
-        return _failed(response.error_code, response.error_message, "the request")
     for topic in response.responses:
         for each in topic.partitions:
             if each.error_code:
                 return _failed(each.error_code, each.error_message, f"{topic.name}-{each.partition}")
+    if response.error_code:
+        return _failed(response.error_code, response.error_message, "partitions cannot be moved")
     return Reassigned(NONE)
 
 
 def _failed(number: int, message: str | None, what: str) -> Reassigned:
-    return Reassigned(code_of_number(number), f"{what}: {why_of_number(number, message)}")
+    code = code_of_number(number)
+    return Reassigned(code, f"{what}: {why_of_number(number, message) or code.name}")
 
 
 REASSIGN: Final = Translation[Reassign, Reassigned](
