@@ -60,7 +60,10 @@ def test_a_promoted_copy_goes_on_in_an_epoch_of_its_own(leader, copy):
         log = copy["t"][0]
         with pytest.raises(UsageError, match="copy of a leader"), copy.producer() as producer:
             producer.send("t", value=b"no", partition=0).result()
+    began = time.monotonic()
     assert standby.promote() == ["t"]
+    assert time.monotonic() - began < 10, "it waits for no answer of a leader that is gone"
+    assert standby.failure is None
     assert log.role is Role.ALONE
     with copy.producer() as producer:
         producer.send("t", value=b"3", partition=0).result()

@@ -69,8 +69,8 @@ class Standby:
         try:
             self._bridge.run()
         except LogstoreError as error:
-            self._failure = error
             if not self._is_ended:
+                self._failure = error
                 warn("the copy of %s ends: %s", self._source, error)
 
     @property
@@ -113,8 +113,8 @@ class Standby:
     def _end(self) -> None:
         self._is_ended = True
         self._bridge.stop()
+        self._remote.close()  # what the leader is asked ends: it may be gone
         self._thread.join()
-        self._remote.close()
 
     def close(self) -> None:
         """Copy nothing any more. The copies stay followers: the next :func:`follow` goes on."""

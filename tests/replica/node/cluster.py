@@ -7,6 +7,7 @@ import time
 from contextlib import ExitStack
 
 import logstore
+from logstore.errors import LogstoreError
 from logstore.replica import Node
 from logstore.replica.coordination.files import FileCoordinator
 from logstore.replica.node.adopting import cluster_id_for
@@ -96,7 +97,17 @@ class Cluster:
         return self.view.partitions[partition]
 
     def wait_for_isr(self, partition, count):
+        """So many are in sync; and those of them that run hold the partition: of a new one it is said before
+        they have heard of it."""
         eventually(lambda: partition in self.view.partitions and len(self.state_of(partition).isr) == count)
+        for each in self.state_of(partition).isr:
+            eventually(lambda each=each: self._holds(each.node_id, partition))
+
+    def _holds(self, node_id, partition):
+        try:
+            return node_id not in self.stores or self.log(node_id, partition) is not None
+        except LogstoreError:
+            return False
 
     def log(self, node_id, partition):
         return self.stores[node_id].directory.log(partition)

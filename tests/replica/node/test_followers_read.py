@@ -154,7 +154,7 @@ def read_in_rack(cluster, rack, count, stopped=lambda found: None):
         consumer.assign([confluent_kafka.TopicPartition("t", 0, 0)])
         found = []
         while len(found) < count:
-            found += [each.value() for each in consumer.consume(10, timeout=20) if not each.error()]
+            found += [each.value() for each in consumer.consume(10, timeout=0.5) if not each.error()]
             stopped(found)
         return found
     finally:

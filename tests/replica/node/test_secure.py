@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import ssl
 import time
+import tomllib
 
 import pytest
 
 import logstore
-from logstore.cli.nodes import read_node_file
+from logstore.cli.nodes import _OF_NODE, read_node_file
+from logstore.config import StoreConfig, TopicConfig, parse_settings
 from logstore.errors import LogstoreError, UsageError
 from logstore.model import TopicPartition
 from logstore.security import ServerTls
+from logstore.wire.handlers.settings import ListenerConfig
 from logstore.wire.remote.settings import Sasl
+from tests.pages import ROOT
 from tests.replica.node.cluster import Cluster, eventually
 from tests.wire.security.certificates import OPENSSL, Authority
 
@@ -161,3 +167,18 @@ def test_the_file_of_a_node(tmp_path, authority):
     file.write_text("\n".join(each.replace(str(key), str(authority.root)) for each in lines))
     with pytest.raises(LogstoreError):
         read_node_file(str(file))
+
+
+def test_the_file_on_the_page(tmp_path, authority):
+    """All of it is taken, as it stands there."""
+    page = (ROOT / "docs" / "replication.md").read_text()
+    (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    certificate, key = authority.certify("node-1", "/CN=node", ["127.0.0.1"])
+    for source, name in ((certificate, "node-1.pem"), (key, "node-1.key"), (authority.root, "ca.pem")):
+        shutil.copy(source, tmp_path / name)
+    (tmp_path / "node-1.toml").write_text(text)
+    found = read_node_file(str(tmp_path / "node-1.toml"))
+    assert set(tomllib.loads(text)) >= set(_OF_NODE) - {"advertised", "allow_anonymous"}
+    assert found.options["follower_replication_throttled_rate"] == 50_000_000
+    chosen = parse_settings((ListenerConfig, StoreConfig, TopicConfig), found.settings)
+    assert chosen[ListenerConfig]["super_users"] == "User:CN=node"
