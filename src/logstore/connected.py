@@ -22,6 +22,7 @@ from logstore.broker.requests import (
     MetadataRequest,
     MorePartitions,
     NewTopic,
+    Reassignment,
     TopicMetadata,
     TopicsResult,
 )
@@ -56,7 +57,7 @@ from logstore.serializing import DecoderChoice, EncoderChoice
 from logstore.warning import warn
 from logstore.wire.remote.broker import CLIENT_ID, RemoteBroker
 from logstore.wire.remote.settings import RemoteConfig, Sasl
-from logstore.wire.remote.translate.moving import Reassign, Reassignment
+from logstore.wire.remote.translate.moving import Reassign
 
 __all__ = ["Reassignment", "RemoteConfig", "RemoteStore", "Sasl", "connect"]
 

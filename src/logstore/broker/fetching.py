@@ -20,6 +20,7 @@ from logstore.broker.requests import (
     NO_NODE,
     NO_OFFSET,
     AbortedProducer,
+    DivergingEpoch,
     FetchedPartition,
     FetchPartition,
     FetchRequest,
@@ -131,7 +132,7 @@ def _read(
                 each.watch(log)  # type: ignore[union-attr]  # then they are kept ones
             if may_read.preferred_id != NO_NODE:
                 busy.append(len(found))
-                found.append(_elsewhere(each, log, may_read.preferred_id))
+                found.append(_without_batches(each, log, preferred_id=may_read.preferred_id))
                 is_enough = True
                 continue
             has_epoch = each.leader_epoch != NO_EPOCH and not may_read.has_compared_epochs
@@ -210,6 +211,17 @@ def _parted(
         why = f"the log knows of no leader epoch up to {wanted.last_fetched_epoch}"
         error = OffsetOutOfRangeError(why).of_log(log.log_start_offset, log.log_end_offset)
         return _refusal(wanted.partition, error)
+    return _without_batches(wanted, log, diverging=found)
+
+
+def _without_batches(
+    wanted: FetchPartition | KeptPartition,
+    log: Log,
+    *,
+    diverging: DivergingEpoch | None = None,
+    preferred_id: int = NO_NODE,
+) -> FetchedPartition:
+    """Nothing is read here: the caller goes on elsewhere."""
     return FetchedPartition(
         wanted.partition,
         NONE,
@@ -218,21 +230,8 @@ def _parted(
         log.last_stable_offset,
         log.log_start_offset,
         topic_id=wanted.topic_id,
-        diverging=found,
-    )
-
-
-def _elsewhere(wanted: FetchPartition | KeptPartition, log: Log, node_id: int) -> FetchedPartition:
-    return FetchedPartition(
-        wanted.partition,
-        NONE,
-        b"",
-        log.high_watermark,
-        log.last_stable_offset,
-        log.log_start_offset,
-        next_offset=wanted.offset,
-        topic_id=wanted.topic_id,
-        preferred_id=node_id,
+        diverging=diverging,
+        preferred_id=preferred_id,
     )
 
 

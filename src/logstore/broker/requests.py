@@ -156,6 +156,17 @@ class FetchedPartition(NamedTuple):
     """The node that the consumer is to read from, instead of this one (KIP-392). Nothing was read."""
 
 
+class Reassignment(NamedTuple):
+    """A partition on its way to other nodes."""
+
+    replicas: tuple[int, ...]
+    """The nodes that have it or get it."""
+    adding: tuple[int, ...]
+    """Those of them that get it."""
+    removing: tuple[int, ...]
+    """Those of them that lose it when the others have it."""
+
+
 class FetchResult(NamedTuple):
     """The answer to a :class:`FetchRequest`, in its order."""
 

@@ -18,14 +18,11 @@ from pathlib import Path
 from logstore.testing import History
 from tests.interop import kafka
 from tests.replica.coordination import server
-from tests.replica.node import transfers
-from tests.replica.node.cluster import eventually
 from tests.replica.node.loads import Load
 from tests.replica.node.moves import draw_goal, move
 from tests.replica.node.network import HUB, Network
-from tests.replica.node.processes import Processes, wait_until_well
-from tests.replica.node.test_faults import PARTITIONS, PLACES, Records, has_topic
-from tests.replica.node.transfers import Transfers
+from tests.replica.node.processes import Processes
+from tests.replica.node.trial import PLACES, try_out
 
 DISK_BYTES = 384 * 1024 * 1024
 NODE_IDS = (1, 2, 3)
@@ -168,42 +165,25 @@ def run(path, coordinator, fault_count, seed):
         place = f"zookeeper://{zookeeper.address}/logstore"
     history = History()
     cluster = Processes(path, place, network=network)
-    try:
-        for topic in ("t", transfers.TOPIC):
-            eventually(lambda topic=topic: has_topic(cluster, topic), 60)
-            wait_until_well(cluster, topic, PARTITIONS)
-        loads = [
-            Records(cluster.addresses, history),
-            Transfers(cluster.addresses, PARTITIONS, seed),
-            JavaRecords(cluster.addresses, history),
-        ]
-        harm = Harm(cluster, network, zookeeper, seed)
+    harm = Harm(cluster, network, zookeeper, seed)
+
+    def inject_all():
         try:
             for _ in range(fault_count):
                 harm.inject()
         finally:
             network.heal()
-            for load in loads:
-                load.stop()
-        assert not [each for load in loads for each in load.errors]
-        for each in PLACES:
-            eventually(lambda each=each: move(cluster, *each, NODE_IDS), 60)
-        for topic in ("t", transfers.TOPIC):
-            wait_until_well(cluster, topic, PARTITIONS)
-        transactions = loads[1].check()
-        for node in cluster.nodes.values():
-            node.stop()
-        found = cluster.logs("t", PARTITIONS)
-    finally:
-        cluster.close()
-    for number in range(PARTITIONS):
-        assert len({found[node_id, number][1] for node_id in NODE_IDS}) == 1, "replicas have other bytes"
-    anomalies = history.check({number: found[1, number][0] for number in range(PARTITIONS)})
-    assert not anomalies, [str(each) for each in anomalies[:5]]
-    assert history.acknowledged_count > 20 * fault_count
+
+    java: list[JavaRecords] = []
+
+    def by_java(addresses, history):
+        java.append(JavaRecords(addresses, history))
+        return java[0]
+
+    transactions = try_out(cluster, history, seed, inject_all, least=20 * fault_count, more_loads=[by_java])
     return {
         "acknowledged": history.acknowledged_count,
-        "of them by Java": loads[2].count,
+        "of them by Java": java[0].count,
         "transactions": transactions,
         "faults": harm.counts,
     }

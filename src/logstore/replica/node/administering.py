@@ -7,13 +7,14 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from logstore.broker.codes import NONE, ErrorCode
+from logstore.broker.requests import Reassignment
 from logstore.model import TopicPartition
 from logstore.replica.coordination.interface import Control, View
 from logstore.replica.node.deciding import Decisions
 from logstore.replica.rules.partition_state import PartitionState
 from logstore.replica.rules.reassigning import is_moving, origin, target
 from logstore.warning import inform, warn
-from logstore.wire.handlers.call import Move, Moved
+from logstore.wire.handlers.call import Moved
 
 Goal = tuple[int, ...]
 _TRIES: Final = 5
@@ -78,10 +79,10 @@ class Administering:
 
     # Places
 
-    def moving(self) -> dict[TopicPartition, Move]:
+    def moving(self) -> dict[TopicPartition, Reassignment]:
         """The partitions that move."""
         return {
-            TopicPartition(*each): Move(state.replicas, state.adding, state.removing)
+            TopicPartition(*each): Reassignment(state.replicas, state.adding, state.removing)
             for each, state in self._view().partitions.items()
             if is_moving(state)
         }

@@ -11,6 +11,7 @@ from logstore.logdir.directory import LogDirectory
 from logstore.model import Role, TopicPartition
 from logstore.partition.log import Log
 from logstore.replica.coordination.interface import Control, Coordinator, View
+from logstore.replica.node.assigning import own_settings
 from logstore.replica.node.life import NODE_NAME
 from logstore.replica.rules.partition_state import Member
 from logstore.store import Store
@@ -77,17 +78,13 @@ class Adoption:
         ]
 
     def _create(self, control: Control, entry: TopicEntry, member: Member) -> None:
-        defaults = self._directory.config.topic.to_properties()
-        own = {
-            key: value for key, value in entry.config.to_properties().items() if defaults.get(key) != value
-        }
         count = entry.partition_count
         control.create_topic(
             entry.name,
             [(member.node_id,)] * count,
             [[member]] * count,
             topic_id=entry.topic_id,
-            config=own,
+            config=own_settings(self._directory, entry.config.to_properties()),
             leader_epochs=[max(log.leader_epoch, 0) for log in self._logs(entry)],
         )
         inform("topic %r is one of the cluster now, with a replica on this node", entry.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from logstore.config import TopicConfig
@@ -22,6 +22,12 @@ def config_of(directory: LogDirectory, topic: Topic) -> TopicConfig:
         InvalidConfigError: one is wrong.
     """
     return TopicConfig.from_properties({**directory.config.topic.to_properties(), **topic.config})
+
+
+def own_settings(directory: LogDirectory, settings: Mapping[str, str]) -> dict[str, str]:
+    """Those of a topic's settings that differ from the store's: what the cluster keeps of them."""
+    defaults = directory.config.topic.to_properties()
+    return {key: value for key, value in settings.items() if defaults.get(key) != value}
 
 
 class Assignment:

@@ -31,7 +31,7 @@ from logstore.format.names import (
 )
 from logstore.logdir.directory import LogDirectory
 from logstore.replica.coordination.interface import Control, Topic, View
-from logstore.replica.node.assigning import config_of
+from logstore.replica.node.assigning import config_of, own_settings
 from logstore.replica.node.placement import place
 from logstore.replica.rules.partition_state import Member, Registration
 from logstore.replica.rules.reassigning import target
@@ -114,8 +114,7 @@ class ClusterTopics:
         replicas = place(_racks(view), 1, factor, self._chance)
         isr = [_living(view.registrations, each) for each in replicas]
         config = internal_config(self._directory.config, is_compacted=True).to_properties()
-        defaults = self._directory.config.topic.to_properties()
-        own = {key: value for key, value in config.items() if defaults.get(key) != value}
+        own = own_settings(self._directory, config)
         with suppress(TopicExistsError):
             control.create_topic(name, replicas, isr, config=own)
 
@@ -173,9 +172,8 @@ class ClusterTopics:
         defaults = self._directory.config.topic.to_properties()
         settings = changed_settings(defaults, config_of(self._directory, topic), wanted)
         TopicConfig.from_properties(settings)
-        own = {key: value for key, value in settings.items() if defaults.get(key) != value}
         if not is_trial:
-            control.set_config(wanted.name, own)
+            control.set_config(wanted.name, own_settings(self._directory, settings))
 
 
 def _racks(view: View) -> dict[int, str | None]:

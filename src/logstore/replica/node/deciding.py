@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from logstore.replica.coordination.interface import TopicPartition, View
 from logstore.replica.rules.electing import Election, elect, prefer
-from logstore.replica.rules.partition_state import PartitionState
-from logstore.replica.rules.reassigning import arrive, reassign
+from logstore.replica.rules.partition_state import Living, PartitionState
+from logstore.replica.rules.reassigning import arrive, is_moving, reassign
+
+
+class _Rule(Protocol):
+    def __call__(
+        self, state: PartitionState, living: Living, *, min_isr: int, is_durable: bool
+    ) -> PartitionState | None: ...
 
 
 class TopicRules(NamedTuple):
@@ -42,19 +48,19 @@ class Decisions:
 
     def prefer(self, view: View, partition: TopicPartition) -> PartitionState | None:
         """See :func:`.electing.prefer`."""
-        rules = self._rules_of(partition[0])
-        if rules is None:
-            return None
-        state = view.partitions[partition]
-        return prefer(state, view.registrations, min_isr=rules.min_isr, is_durable=rules.is_durable)
+        return self._change(prefer, view, partition)
 
     def arrive(self, view: View, partition: TopicPartition) -> PartitionState | None:
-        """See :func:`.reassigning.arrive`."""
+        """See :func:`.reassigning.arrive`. Cost: nothing is looked up of a partition that does not move, as
+        all are asked about whenever a node comes or goes."""
+        return self._change(arrive, view, partition) if is_moving(view.partitions[partition]) else None
+
+    def _change(self, rule: _Rule, view: View, partition: TopicPartition) -> PartitionState | None:
         rules = self._rules_of(partition[0])
         if rules is None:
             return None
         state = view.partitions[partition]
-        return arrive(state, view.registrations, min_isr=rules.min_isr, is_durable=rules.is_durable)
+        return rule(state, view.registrations, min_isr=rules.min_isr, is_durable=rules.is_durable)
 
     def reassign(
         self, view: View, topic: str, state: PartitionState, wanted: tuple[int, ...]

@@ -46,11 +46,10 @@ class LivingNodes:
     def leader_of(self, partition: TopicPartition) -> LeaderElsewhere | None:
         view = self._view()
         node_id = leader_of(view, partition)
-        node = None if node_id is None else view.living.get(node_id)
-        if node_id is None or node is None or not node.endpoints:
+        if node_id is None or not view.living[node_id].endpoints:
             return None
-        epoch = view.partitions[partition].leader_epoch
-        return LeaderElsewhere(node_id, epoch, _endpoint_of(node_id, node))
+        endpoint = _endpoint_of(node_id, view.living[node_id])
+        return LeaderElsewhere(node_id, view.partitions[partition].leader_epoch, endpoint)
 
     def controller_id(self) -> int:
         seat = self._view().controller

@@ -109,8 +109,8 @@ def give_to(
     adding: tuple[int, ...] = (),
     removing: tuple[int, ...] = (),
 ) -> PartitionState | None:
-    """The state with these replicas, led by one of those that are in sync; None if none of them is. Whoever
-    is no replica any more is in the ISR no more; other arguments as of :func:`elect`.
+    """The state with these replicas, led by one of them that is in sync; None if there is none. Nodes that
+    lose their replica leave the ISR. Other arguments as of :func:`elect`.
 
     If the partition loses a replica, another leader epoch begins, also with the same leader. So a node that
     does not know yet that it is none, and then is one again, cannot join the ISR before it knows of both: it

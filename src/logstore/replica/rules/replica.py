@@ -78,7 +78,7 @@ class Replica:
     def _begin_term(self, state: PartitionState, now_ms: int) -> list[Action]:
         before = None if self.leading is None else self.leading.state.leader_epoch
         goes_on = state.leader == self.member and before == state.leader_epoch - 1
-        # Nobody else has led in between: what waits to be replicated may go on waiting.
+        # No other node has led in between, so records may go on waiting for their replication.
         actions: list[Action] = [StepDown()] if self.leads and not goes_on else []
         self.leading = self._asked = None
         if state.leader == self.member:

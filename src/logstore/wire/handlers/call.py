@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from logstore.broker.broker import Broker
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Pending
+from logstore.broker.requests import Reassignment
 from logstore.broker.share.requests import ShareGroupConfig
 from logstore.logdir.acls import CLUSTER_NAME, Operation, ResourceType
 from logstore.model import TopicPartition
@@ -101,16 +102,6 @@ class LeaderElsewhere(NamedTuple):
     endpoint: BrokerEndpoint
 
 
-class Move(NamedTuple):
-    """A partition on its way to other nodes."""
-
-    replicas: tuple[int, ...]
-    adding: tuple[int, ...]
-    """Those of the replicas that it gets."""
-    removing: tuple[int, ...]
-    """Those that it loses when it has got the others."""
-
-
 class Moved(NamedTuple):
     """What became of the wish to move a partition."""
 
@@ -158,7 +149,7 @@ class ClusterNodes(Protocol):
         """
         ...
 
-    def moving(self) -> Mapping[TopicPartition, Move]:
+    def moving(self) -> Mapping[TopicPartition, Reassignment]:
         """The partitions that move."""
         ...
 

@@ -40,7 +40,7 @@ class SpareMemory:
         if now < self._look_at:
             return
         self._wait_seconds = min(2 * self._wait_seconds, _LONGEST_SECONDS)
-        began = time.thread_time()  # while others use the processor nobody pays for the wait
+        began = time.thread_time()  # waiting for a busy processor costs nothing
         if self.give_back() >= _WORTHWHILE_BYTES:
             self._wait_seconds = _LOOK_SECONDS
         took = time.thread_time() - began

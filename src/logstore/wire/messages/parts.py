@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from logstore.format.messages.fields import NO_UUID, Int32, String, Uuid
+from logstore.format.messages.fields import NO_UUID, Int16, Int32, String, Uuid
 
 NOT_ASKED: Final = -(2**31)
 """Stands for the authorized operations if the request did not ask for them (KIP-430)."""
@@ -24,6 +24,21 @@ class NodeEndpoint(NamedTuple):
     host: String = ""
     port: Int32 = 0
     rack: String | None = None
+
+
+class PartitionResult(NamedTuple):
+    """What became of one partition."""
+
+    partition: Int32 = 0
+    error_code: Int16 = 0
+    error_message: String | None = None
+
+
+class TopicResult(NamedTuple):
+    """Partitions of one topic."""
+
+    name: String = ""
+    partitions: tuple[PartitionResult, ...] = ()
 
 
 class TopicPartitions(NamedTuple):

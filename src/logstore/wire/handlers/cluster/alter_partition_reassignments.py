@@ -13,9 +13,8 @@ from logstore.wire.handlers.call import Call, Moved
 from logstore.wire.messages.cluster.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
-    PartitionResult,
-    TopicResult,
 )
+from logstore.wire.messages.parts import PartitionResult, TopicResult
 
 _MOVED = Moved(ErrorCode.NONE)
 

@@ -16,9 +16,8 @@ from logstore.wire.handlers.then import then
 from logstore.wire.messages.cluster.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
-    PartitionResult,
-    TopicResult,
 )
+from logstore.wire.messages.parts import PartitionResult, TopicResult
 
 _NOT_POSSIBLE: Final = {
     0: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,

@@ -6,6 +6,7 @@ from typing import Annotated, Final, NamedTuple
 
 from logstore.format.messages.fields import Bool, Int16, Int32, String, needs, since
 from logstore.format.messages.message import Message
+from logstore.wire.messages.parts import TopicResult
 
 
 class Partition(NamedTuple):
@@ -28,21 +29,6 @@ class AlterPartitionReassignmentsRequest(NamedTuple):
     timeout_ms: Int32 = 60000
     allow_replication_factor_change: Annotated[Bool, needs(1)] = True
     topics: tuple[Topic, ...] = ()
-
-
-class PartitionResult(NamedTuple):
-    """What became of one move."""
-
-    partition: Int32 = 0
-    error_code: Int16 = 0
-    error_message: String | None = None
-
-
-class TopicResult(NamedTuple):
-    """Partitions of one topic."""
-
-    name: String = ""
-    partitions: tuple[PartitionResult, ...] = ()
 
 
 class AlterPartitionReassignmentsResponse(NamedTuple):

@@ -6,6 +6,7 @@ from typing import Annotated, Final, NamedTuple
 
 from logstore.format.messages.fields import Int8, Int16, Int32, String, needs, since
 from logstore.format.messages.message import Message
+from logstore.wire.messages.parts import TopicResult
 
 
 class Topic(NamedTuple):
@@ -22,21 +23,6 @@ class ElectLeadersRequest(NamedTuple):
     """0: the preferred leader. 1: any replica, if none is in sync."""
     topics: tuple[Topic, ...] | None = ()
     timeout_ms: Int32 = 60000
-
-
-class PartitionResult(NamedTuple):
-    """What became of one election."""
-
-    partition: Int32 = 0
-    error_code: Int16 = 0
-    error_message: String | None = None
-
-
-class TopicResult(NamedTuple):
-    """Partitions of one topic."""
-
-    name: String = ""
-    partitions: tuple[PartitionResult, ...] = ()
 
 
 class ElectLeadersResponse(NamedTuple):

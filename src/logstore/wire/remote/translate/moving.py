@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from logstore.broker.codes import NONE, ErrorCode
+from logstore.broker.requests import Reassignment
 from logstore.model import TopicPartition
 from logstore.wire.apis import ApiKey
 from logstore.wire.messages.cluster import alter_partition_reassignments as altering
@@ -29,17 +30,6 @@ class Reassigned(NamedTuple):
     error: ErrorCode
     """The first one of all."""
     message: str | None = None
-
-
-class Reassignment(NamedTuple):
-    """A partition on its way to other nodes."""
-
-    replicas: tuple[int, ...]
-    """The nodes that have it or get it."""
-    adding: tuple[int, ...]
-    """Those of them that get it."""
-    removing: tuple[int, ...]
-    """Those of them that lose it when the others have it."""
 
 
 class Reassignments(NamedTuple):
