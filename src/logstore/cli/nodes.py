@@ -14,7 +14,7 @@ from logstore.config import StoreConfig, TopicConfig, parse_settings
 from logstore.errors import InvalidConfigError, UsageError
 from logstore.files import OsFiles, parent_of, read_small_file
 from logstore.replica.coordination.interface import SESSION_MS, Coordinator
-from logstore.replica.node.adopting import cluster_id_for
+from logstore.replica.node.controller.adopting import cluster_id_for
 from logstore.replica.node.node import Node
 from logstore.store import open_store
 from logstore.wire.handlers.settings import ListenerConfig

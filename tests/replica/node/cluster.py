@@ -10,7 +10,7 @@ import logstore
 from logstore.errors import LogstoreError
 from logstore.replica import Node
 from logstore.replica.coordination.files import FileCoordinator
-from logstore.replica.node.adopting import cluster_id_for
+from logstore.replica.node.controller.adopting import cluster_id_for
 
 SESSION_MS = 2_000
 

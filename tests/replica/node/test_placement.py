@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logstore.errors import UsageError
-from logstore.replica.node.placement import place
+from logstore.replica.node.controller.placement import place
 
 NODES = st.integers(1, 9)
 

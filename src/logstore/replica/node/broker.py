@@ -53,9 +53,9 @@ from logstore.logdir.directory import LogDirectory
 from logstore.model import TopicPartition
 from logstore.replica.coordination.interface import View
 from logstore.replica.node.acknowledging import Acknowledgement, Awaited
-from logstore.replica.node.administering import Administering
 from logstore.replica.node.admitting import Refused
 from logstore.replica.node.assigning import config_of
+from logstore.replica.node.controller.administering import Administering
 from logstore.replica.node.coordinating import GroupTerms
 from logstore.replica.node.partition import PartitionReplica
 from logstore.replica.node.peers import Peers

@@ -30,13 +30,13 @@ from logstore.replica.coordination.interface import (
     ViewChange,
 )
 from logstore.replica.coordination.interface import Node as Telling
-from logstore.replica.node.administering import Administering
-from logstore.replica.node.adopting import Adoption
 from logstore.replica.node.assigning import Assignment, config_of
 from logstore.replica.node.broker import NodeBroker
-from logstore.replica.node.changing import ClusterTopics
-from logstore.replica.node.controlling import Controlling
-from logstore.replica.node.deciding import Decisions, TopicRules
+from logstore.replica.node.controller.administering import Administering
+from logstore.replica.node.controller.adopting import Adoption
+from logstore.replica.node.controller.changing import ClusterTopics
+from logstore.replica.node.controller.controlling import Controlling
+from logstore.replica.node.controller.deciding import Decisions, TopicRules
 from logstore.replica.node.fetching import Fetchers
 from logstore.replica.node.life import LifeFile
 from logstore.replica.node.limiting import CatchUpLimit

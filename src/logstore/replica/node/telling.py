@@ -9,7 +9,7 @@ from uuid import UUID
 
 from logstore.model import TopicPartition
 from logstore.replica.coordination.interface import LivingNode, View
-from logstore.replica.node.administering import Administering
+from logstore.replica.node.controller.administering import Administering
 from logstore.replica.node.coordinating import GROUPS
 from logstore.replica.node.transacting import TRANSACTIONS
 from logstore.wire.handlers.call import BrokerEndpoint, CoordinatorKind, LeaderElsewhere

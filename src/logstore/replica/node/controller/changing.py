@@ -32,7 +32,7 @@ from logstore.format.names import (
 from logstore.logdir.directory import LogDirectory
 from logstore.replica.coordination.interface import Control, Topic, View
 from logstore.replica.node.assigning import config_of, own_settings
-from logstore.replica.node.placement import place
+from logstore.replica.node.controller.placement import place
 from logstore.replica.rules.partition_state import Member, Registration
 from logstore.replica.rules.reassigning import target
 

@@ -16,8 +16,8 @@ from typing import Final
 
 from logstore.errors import FencedError, LogstoreError
 from logstore.replica.coordination.interface import Control, Session, TopicPartition, View, ViewChange
-from logstore.replica.node.administering import warn_of_loss
-from logstore.replica.node.deciding import Decisions
+from logstore.replica.node.controller.administering import warn_of_loss
+from logstore.replica.node.controller.deciding import Decisions
 from logstore.replica.rules.electing import Choice
 from logstore.replica.rules.partition_state import PartitionState
 from logstore.schedule import start_thread

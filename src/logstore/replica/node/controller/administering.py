@@ -10,7 +10,7 @@ from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.requests import Reassignment
 from logstore.model import TopicPartition
 from logstore.replica.coordination.interface import Control, View
-from logstore.replica.node.deciding import Decisions
+from logstore.replica.node.controller.deciding import Decisions
 from logstore.replica.rules.partition_state import PartitionState
 from logstore.replica.rules.reassigning import is_moving, origin, target
 from logstore.warning import inform, warn
