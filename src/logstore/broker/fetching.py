@@ -82,7 +82,7 @@ def _fetch_kept(shelf: Shelf, request: FetchRequest, kept: KeptFetch) -> Pending
         return _LongPoll(shelf, request, kept, is_repeated=True)
     parts = kept.take()
     read = _read(shelf, request, parts, watch=True)
-    kept.look_at(parts[number] for number in read.busy)
+    kept.look_again(parts[number] for number in read.busy)
     return Answered(FetchResult(tuple(read.found), tuple(parts)))
 
 
@@ -350,7 +350,7 @@ class _LongPoll:
         found = tuple([self._found[each] for each in parts])
         self._end()
         if self._is_repeated:
-            self._kept.look_at(self._busy)
+            self._kept.look_again(self._busy)
         self._result = FetchResult(found, tuple(parts) if self._is_repeated else ())
 
     def on_wake(self, wake: Wake) -> None:
@@ -374,7 +374,7 @@ class _LongPoll:
         if self._result is None:
             self._end()
             if self._is_repeated:  # the client was not told what was found
-                self._kept.look_at(self._found)
+                self._kept.look_again(self._found)
 
     def _end(self) -> None:
         self._kept.end_waiting(self)

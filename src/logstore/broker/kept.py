@@ -36,6 +36,7 @@ class KeptPartition:
     __slots__ = (
         "_fetch",
         "_waits",
+        "is_forgotten",
         "last_fetched_epoch",
         "leader_epoch",
         "max_bytes",
@@ -60,6 +61,8 @@ class KeptPartition:
         self._fetch = fetch
         self._waits: Waits | None = None
         """Of the log that it watches, or has watched last."""
+        self.is_forgotten = False
+        """Whether it is read no more. Its log may be about to tell it of a change all the same."""
         self.rank = rank
         """Partitions are read in the order of their ranks."""
         self.partition = partition
@@ -82,7 +85,7 @@ class KeptPartition:
             self.unwatch()
             self._waits = waits
         if not waits.watch(self):
-            self._fetch.look_at([self])
+            self._fetch.look_again([self])
 
     def unwatch(self) -> None:
         """Be told of nothing."""
@@ -133,7 +136,14 @@ class KeptFetch:
     def look_at(self, parts: Iterable[KeptPartition]) -> None:
         """The next request looks at these: they are new, or read from elsewhere."""
         with self._lock:
-            self._again.update(parts)
+            for part in parts:
+                part.is_forgotten = False
+                self._again.add(part)
+
+    def look_again(self, parts: Iterable[KeptPartition]) -> None:
+        """The next request looks at these, too, unless they are read no more by then."""
+        with self._lock:
+            self._again.update([part for part in parts if not part.is_forgotten])
 
     def forget(self, parts: Iterable[KeptPartition]) -> None:
         """They are read no more."""
@@ -141,6 +151,8 @@ class KeptFetch:
         for part in parts:
             part.unwatch()
         with self._lock:
+            for part in parts:
+                part.is_forgotten = True
             self._again.difference_update(parts)
             self._changed.difference_update(parts)
 
@@ -188,6 +200,8 @@ class KeptFetch:
     def note(self, part: KeptPartition, *, is_news: bool) -> bool:
         """A partition has changed. Returns whether a request waits for more."""
         with self._lock:
+            if part.is_forgotten:
+                return False
             self._changed.add(part)
             if self._waiting is None:
                 return False
