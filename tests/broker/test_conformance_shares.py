@@ -31,6 +31,9 @@ from logstore.broker.share.requests import (
     ShareGroupHeartbeat,
     TopicIdPartition,
 )
+from logstore.broker.share.stored import ShareState
+from logstore.broker.share_storage import ShareStorage
+from logstore.format.messages.share_records import ShareKey
 from logstore.format.names import SHARE_STATE_TOPIC
 from logstore.model import TopicPartition
 from logstore.testing import FAULTS, FaultyFiles, MemoryFiles
@@ -450,3 +453,14 @@ class TestMembers:
         assert result.partitions[0].error is ErrorCode.NONE
         assert shares.take("two") == ([(1, 1, 2)], [])
         assert shares.beat("one", 1, None).error is ErrorCode.NONE
+
+
+def test_a_group_that_has_not_begun_in_a_partition_begins_where_its_settings_say():
+    """A broker of Kafka's writes so of each partition that it is about to give to a member."""
+    for reset, found in (("latest", []), ("earliest", [(0, 2, 1)])):
+        shares = Shares()
+        shares.rig.produce(*[b"x"] * 3)
+        key = ShareKey("g", shares.id_of(), 0)
+        ShareStorage(shares.rig.directory).write_snapshot(key, ShareState(0, 0, -1))
+        shares.join("one", auto_offset_reset=reset)
+        assert shares.take() == (found, [])

@@ -28,7 +28,7 @@ from logstore.logdir.group_settings import (
 from logstore.model import Isolation
 from logstore.warning import warn
 
-_DEFAULTS: Final = ShareGroupConfig(auto_offset_reset="latest")
+DEFAULTS: Final = ShareGroupConfig(auto_offset_reset="latest")
 """Kafka's."""
 _ISOLATIONS: Final = {"read_uncommitted": Isolation.HIGH_WATERMARK, "read_committed": Isolation.COMMITTED}
 
@@ -61,12 +61,11 @@ class StoredGroupSettings:
 
     def defaults(self) -> Mapping[str, str]:
         """What they are without."""
-        return _texts(_DEFAULTS)
+        return texts_of(DEFAULTS)
 
     def config_of(self, group: str) -> ShareGroupConfig:
         """What a first member gives a share group."""
-        own = self._settings.get(group)
-        return _DEFAULTS if own is None else _config({**_texts(_DEFAULTS), **own})
+        return config_from(self._settings.get(group))
 
     def alter(self, group: str, changes: Mapping[str, str | None], *, validate_only: bool = False) -> None:
         """Change settings of a group; None gives one its default again. Returns when that is durable.
@@ -88,7 +87,8 @@ class StoredGroupSettings:
             self._settings = settings
 
 
-def _texts(config: ShareGroupConfig) -> dict[str, str]:
+def texts_of(config: ShareGroupConfig) -> dict[str, str]:
+    """The settings by Kafka's names."""
     isolation = "read_committed" if config.isolation is Isolation.COMMITTED else "read_uncommitted"
     return {
         AUTO_OFFSET_RESET: config.auto_offset_reset,
@@ -99,8 +99,12 @@ def _texts(config: ShareGroupConfig) -> dict[str, str]:
     }
 
 
-def _config(texts: Mapping[str, str]) -> ShareGroupConfig:
-    return _DEFAULTS._replace(
+def config_from(own: Mapping[str, str] | None) -> ShareGroupConfig:
+    """The settings of a group that has these of its own."""
+    if own is None:
+        return DEFAULTS
+    texts = {**texts_of(DEFAULTS), **own}
+    return DEFAULTS._replace(
         auto_offset_reset=texts[AUTO_OFFSET_RESET],
         delivery_count_limit=int(texts[DELIVERY_COUNT_LIMIT]),
         isolation=_ISOLATIONS[texts[ISOLATION_LEVEL]],

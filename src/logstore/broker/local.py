@@ -103,7 +103,9 @@ from logstore.broker.requests import (
     ProduceResult,
     TopicsResult,
 )
-from logstore.broker.share.coordinator import ShareCoordinator, refused
+from logstore.broker.share.coordinator import ShareCoordinator
+from logstore.broker.share.exchanging import refused
+from logstore.broker.share.kept import ShareStates
 from logstore.broker.share.requests import (
     DescribedShareGroup,
     ListShareGroupsResult,
@@ -181,6 +183,11 @@ class LocalBroker:
     @property
     def cluster(self) -> None:
         """The other nodes: a broker that has its topics for itself has none."""
+        return None
+
+    @property
+    def share_states(self) -> ShareStates | None:
+        """The states of queues, for other nodes of its cluster: there are none."""
         return None
 
     @property

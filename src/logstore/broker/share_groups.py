@@ -86,7 +86,7 @@ def set_share_groups_back(directory: LogDirectory, ends: Mapping[TopicPartition,
     changes: list[tuple[ShareKey, ShareState]] = []
     for key, state in storage.load().items():
         end = ends.get(TopicPartition(topics.get(key.topic_id, ""), key.partition))
-        if end is None or not _is_above(state, end):
+        if end is None or not is_above(state, end):
             continue
         changes.append((key, cut_back(state, end)))
         inform("%s: set back to offset %d, the end of the log after a crash", key, end)
@@ -105,7 +105,8 @@ def cut_back(state: ShareState, end: int) -> ShareState:
     return state._replace(start_offset=start, batches=combine(start, kept, ()))
 
 
-def _is_above(state: ShareState, end: int) -> bool:
+def is_above(state: ShareState, end: int) -> bool:
+    """Whether it says something of offsets from ``end`` on."""
     return state.start_offset > end or any(each.last_offset >= end for each in state.batches)
 
 

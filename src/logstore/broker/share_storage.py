@@ -94,6 +94,11 @@ class ShareStorage:
             found.update(partition.states())
         return found
 
+    def find(self, key: ShareKey) -> ShareState | None:
+        """The state of one share-partition; None if it has none. Raises as :meth:`load`."""
+        partitions = self._all()
+        return partitions[self._number_of(key, len(partitions))].state(key) if partitions else None
+
     def write(self, changes: Iterable[tuple[ShareKey, Change]], *, flush: bool = False) -> None:
         """Store changes in their order: of a share-partition all of its state, what has changed in it, or
         None to delete it. Those that are in one partition of the topic, and take less than 256 KiB, are one
@@ -188,6 +193,13 @@ class StatePartition:
         with self._lock:
             self._follow_locked(log)
             return self._table.states()
+
+    def state(self, key: ShareKey) -> ShareState | None:
+        """See :meth:`ShareStorage.find`."""
+        log = self._topic.log(self._number)
+        with self._lock:
+            self._follow_locked(log)
+            return self._table.state(key)
 
     def write(self, changes: Iterable[tuple[ShareKey, Change]]) -> Log:
         """See :meth:`ShareStorage.write`. Returns the log, for a flush."""

@@ -126,6 +126,11 @@ class ShareTable:
         """The state of each share-partition."""
         return {key: known.state() for key, known in self._known.items()}
 
+    def state(self, key: ShareKey) -> ShareState | None:
+        """That of one; None if it has none."""
+        known = self._known.get(key)
+        return None if known is None else known.state()
+
     def lowest_snapshot_offset(self) -> int | None:
         """Records below this offset say nothing any more; None if there is no state."""
         return min((known.snapshot_offset for known in self._known.values()), default=None)

@@ -52,10 +52,14 @@ from logstore.wire.messages.security import (
     sasl_handshake,
 )
 from logstore.wire.messages.shares import (
+    delete_share_group_state,
+    initialize_share_group_state,
+    read_share_group_state,
     share_acknowledge,
     share_fetch,
     share_group_describe,
     share_group_heartbeat,
+    write_share_group_state,
 )
 from logstore.wire.messages.topics import (
     alter_configs,
@@ -137,6 +141,10 @@ class ApiKey(IntEnum):
     SHARE_GROUP_DESCRIBE = 77
     SHARE_FETCH = 78
     SHARE_ACKNOWLEDGE = 79
+    INITIALIZE_SHARE_GROUP_STATE = 83
+    READ_SHARE_GROUP_STATE = 84
+    WRITE_SHARE_GROUP_STATE = 85
+    DELETE_SHARE_GROUP_STATE = 86
 
 
 class Api(NamedTuple):
@@ -240,6 +248,10 @@ _MODULES: Final[Mapping[ApiKey, _Declares]] = {
     ApiKey.SHARE_GROUP_DESCRIBE: share_group_describe,
     ApiKey.SHARE_FETCH: share_fetch,
     ApiKey.SHARE_ACKNOWLEDGE: share_acknowledge,
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: initialize_share_group_state,
+    ApiKey.READ_SHARE_GROUP_STATE: read_share_group_state,
+    ApiKey.WRITE_SHARE_GROUP_STATE: write_share_group_state,
+    ApiKey.DELETE_SHARE_GROUP_STATE: delete_share_group_state,
 }
 
 APIS: Final[Mapping[ApiKey, Api]] = MappingProxyType(

@@ -6,6 +6,7 @@ import random
 import threading
 import time
 import uuid
+from functools import partial
 
 import pytest
 
@@ -371,6 +372,52 @@ def test_many_states_change_at_once(place):
 
 
 # The controller
+
+
+def test_groups_have_settings_that_all_nodes_see(place):
+    coordinators = place.open(), place.open()
+    first, second = (register(each, number) for number, each in enumerate(coordinators, 1))
+    name = "a/group.with %2E names/.."
+    first.configure_group(name, lambda before: {**before, "share.delivery.count.limit": "7"})
+    second.configure_group(name, lambda before: {**before, "share.isolation.level": "read_committed"})
+    second.configure_group("..", lambda before: {"share.delivery.count.limit": "9"})
+    both = {"share.delivery.count.limit": "7", "share.isolation.level": "read_committed"}
+    late = place.open()
+    for each in (*coordinators, late):
+        eventually(lambda each=each: each.view.groups.get(name) == both)
+        eventually(lambda each=each: len(each.view.groups) == 2)
+    first.configure_group(name, lambda before: before)
+    first.configure_group(name, lambda before: {})
+    first.configure_group("never there", lambda before: {})
+    for each in (*coordinators, late):
+        eventually(lambda each=each: set(each.view.groups) == {".."})
+
+
+def test_of_those_who_change_a_groups_settings_at_once_all_succeed(place):
+    sessions = [register(place.open(), number) for number in (1, 2, 3)]
+
+    def added(before, name):
+        return {**before, name: "x"}
+
+    def change(number):
+        for count in range(10):
+            sessions[number].configure_group("g", partial(added, name=f"{number}-{count}"))
+
+    threads = [threading.Thread(target=change, args=(number,)) for number in range(3)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    view = place.open()
+    eventually(lambda: len(view.view.groups.get("g", ())) == 30)
+
+
+def test_a_node_that_was_taken_for_dead_changes_no_groups(place):
+    coordinator = place.open()
+    session = register(coordinator, 1)
+    register(coordinator, 1)
+    with pytest.raises(FencedError):
+        session.configure_group("g", lambda before: {"a": "b"})
 
 
 def test_one_node_is_the_controller(place):

@@ -180,11 +180,11 @@ def run(path, coordinator, fault_count, seed):
         java.append(JavaRecords(addresses, history))
         return java[0]
 
-    transactions = try_out(cluster, history, seed, inject_all, least=20 * fault_count, more_loads=[by_java])
+    counts = try_out(cluster, history, seed, inject_all, least=20 * fault_count, more_loads=[by_java])
     return {
         "acknowledged": history.acknowledged_count,
         "of them by Java": java[0].count,
-        "transactions": transactions,
+        **counts,
         "faults": harm.counts,
     }
 

@@ -25,5 +25,5 @@ class Load:
     def stop(self):
         self.is_over.set()
         for thread in self._threads:
-            thread.join(90)
+            thread.join(150)
             assert not thread.is_alive()

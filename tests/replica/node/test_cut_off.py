@@ -47,8 +47,8 @@ def run(coordinator, fault_count, figure):
         count=fault_count,
         failures=0,
         seconds=time.monotonic() - started,
-        detail=f"{found['acknowledged']} records acknowledged, {found['transactions']} transactions; "
-        f"{found['faults']}",
+        detail=f"{found['acknowledged']} records acknowledged, {found['transactions']} transactions, "
+        f"{found['jobs']} jobs; {found['faults']}",
     )
     assert found["acknowledged"] > 20 * fault_count
 

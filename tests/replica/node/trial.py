@@ -6,18 +6,21 @@ import time
 
 import logstore
 from logstore.errors import LogstoreError, TopicExistsError
-from tests.replica.node import transfers
+from tests.replica.node import jobs, transfers
 from tests.replica.node.cluster import eventually
+from tests.replica.node.jobs import Jobs
 from tests.replica.node.loads import Load
 from tests.replica.node.moves import move
 from tests.replica.node.processes import wait_until_well
 from tests.replica.node.transfers import Transfers
 
 PARTITIONS = 2
+TOPICS = ("t", transfers.TOPIC, jobs.TOPIC)
 PLACES = [
-    *((topic, number) for topic in ("t", transfers.TOPIC) for number in range(PARTITIONS)),
+    *((topic, number) for topic in TOPICS for number in range(PARTITIONS)),
     ("__consumer_offsets", 0),
     ("__transaction_state", 0),
+    ("__share_group_state", 0),
 ]
 
 
@@ -118,17 +121,19 @@ def has_topic(cluster, topic):
 
 def try_out(cluster, history, seed, harm, *, least, more_loads=()):
     """Use the cluster while ``harm`` runs; then all partitions are on all nodes again, nothing acknowledged
-    is lost, and replicas are the same byte for byte. Returns how many transactions there were.
+    is lost, no job of a queue is lost or done twice, and replicas are the same byte for byte. Returns how
+    many transactions and jobs there were.
 
     ``least``: with fewer acknowledged records nothing was tested. ``more_loads``: made of the addresses and
     the history.
     """
     try:
-        for topic in ("t", transfers.TOPIC):
+        for topic in TOPICS:
             eventually(lambda topic=topic: has_topic(cluster, topic), 60)
             wait_until_well(cluster, topic, PARTITIONS)
         pairs = Transfers(cluster.addresses, PARTITIONS, seed)
-        loads = [pairs, *(make(cluster.addresses, history) for make in (Records, *more_loads))]
+        queue = Jobs(cluster.addresses, PARTITIONS)
+        loads = [pairs, queue, *(make(cluster.addresses, history) for make in (Records, *more_loads))]
         try:
             harm()
         finally:
@@ -137,9 +142,9 @@ def try_out(cluster, history, seed, harm, *, least, more_loads=()):
         assert not [each for load in loads for each in load.errors]
         for place in PLACES:
             eventually(lambda place=place: move(cluster, *place, tuple(cluster.nodes)), 60)
-        for topic in ("t", transfers.TOPIC):
+        for topic in TOPICS:
             wait_until_well(cluster, topic, PARTITIONS)
-        transactions = pairs.check()
+        counts = {"transactions": pairs.check(), "jobs": queue.check()}
         for node in cluster.nodes.values():
             node.stop()
         found = cluster.logs("t", PARTITIONS)
@@ -150,4 +155,4 @@ def try_out(cluster, history, seed, harm, *, least, more_loads=()):
     anomalies = history.check({number: found[1, number][0] for number in range(PARTITIONS)})
     assert not anomalies, [str(each) for each in anomalies[:5]]
     assert history.acknowledged_count > least
-    return transactions
+    return counts

@@ -12,24 +12,20 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Mapping, Sequence
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import code_of
-from logstore.broker.pending import Answered, Pending, Promise
-from logstore.broker.share.group import Group
-from logstore.broker.share.held import NO_LIMIT, HeldPartition, ShareStorage, records_of
+from logstore.broker.pending import Answered, Pending
+from logstore.broker.share.exchanging import Exchange, WhenDurable, refused
+from logstore.broker.share.group import Group, refusal_of
+from logstore.broker.share.held import NO_LIMIT, HeldPartition, ShareStorage, first_offset, records_of
 from logstore.broker.share.requests import (
     HEARTBEAT_INTERVAL_MS,
     LEAVING,
-    AcknowledgedPartition,
-    AcknowledgePartition,
     DescribedShareGroup,
-    Done,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResult,
-    ShareFetchedPartition,
     ShareFetchRequest,
     ShareFetchResult,
     ShareGroupConfig,
@@ -38,18 +34,11 @@ from logstore.broker.share.requests import (
     TopicIdPartition,
 )
 from logstore.broker.share.stored import ShareState
-from logstore.broker.share.waiting import WaitingFetch
 from logstore.errors import CorruptionError, LogstoreError, StorageError, UnknownTopicError, UsageError
 from logstore.format.messages.share_records import ShareKey
 from logstore.logdir.catalogue import TopicEntry
 from logstore.logdir.directory import LogDirectory
-from logstore.model import Isolation, TopicPartition
-
-T = TypeVar("T")
-
-
-WhenDurable = Callable[[Sequence[ShareKey], Done[ErrorCode]], None]
-"""Calls back when no power cut can take what was stored of partitions in groups."""
+from logstore.model import TopicPartition
 
 
 class ShareCoordinator:
@@ -65,7 +54,7 @@ class ShareCoordinator:
         self._directory = directory
         self._clock = directory.context.clock
         self._storage = storage
-        self._when_durable = when_durable
+        self._exchange = Exchange(directory.context.scheduler, when_durable)
         self._stored = dict(stored)
         """What no group has taken up yet."""
         self._known = {(key.group_id, key.topic_id) for key in stored}
@@ -86,11 +75,9 @@ class ShareCoordinator:
 
     def heartbeat(self, beat: ShareGroupHeartbeat) -> ShareGroupHeartbeatResult:
         """A member joins (epoch 0), is alive, or leaves (epoch -1)."""
-        if not beat.group:
-            return ShareGroupHeartbeatResult(ErrorCode.INVALID_GROUP_ID, message="a group needs a name")
-        if not beat.member_id or beat.member_epoch < LEAVING or beat.rack_id == "":
-            message = "a member needs an id, and an epoch of -1 or above; its rack, if it has one, a name"
-            return ShareGroupHeartbeatResult(ErrorCode.INVALID_REQUEST, message=message)
+        refusal = refusal_of(beat)
+        if refusal is not None:
+            return refusal
         if beat.member_epoch == LEAVING:
             return self._leave(beat)
         try:
@@ -223,8 +210,8 @@ class ShareCoordinator:
                 if held is not None and held.key == key:
                     continue  # else a topic of the same name was deleted
                 state = self._stored.get(key)
-                if state is None:
-                    state = self._first_state(partition, config, is_known)
+                if state is None or state.start_offset < 0:  # a broker of Kafka's writes the latter
+                    state = self._first_state(partition, config, is_known and state is None)
                     changes.append((key, state))
                 records = records_of(state, config.delivery_count_limit)
                 fresh[partition] = HeldPartition(
@@ -247,12 +234,7 @@ class ShareCoordinator:
             if begins_at_end:
                 raise
             return ShareState(0, 0, 0)  # the others can be worked on; what is deleted is passed over later
-        if begins_at_end:
-            is_committed = config.isolation is Isolation.COMMITTED
-            start = log.last_stable_offset if is_committed else log.high_watermark
-        else:
-            start = log.log_start_offset
-        return ShareState(0, max(log.leader_epoch, 0), start)
+        return ShareState(0, max(log.leader_epoch, 0), first_offset(log, config, at_end=begins_at_end))
 
     # Records
 
@@ -265,28 +247,12 @@ class ShareCoordinator:
             config = group.config
             held = [(each, group.held.get(each.partition)) for each in request.partitions]
             said = [(each, group.held.get(each.partition.partition)) for each in request.acknowledgements]
-        places = [(each, self._found(each, known)) for each, known in held]
-        some = [each for _, each in places if isinstance(each, HeldPartition)]
-        found, outcomes = self._exchange(request, places, said)
-        lock_ms = config.record_lock_duration_ms
-        nothing = ShareFetchResult(ErrorCode.NONE, (), lock_ms, acknowledged=outcomes)
-        if request.durable and outcomes:
-            keys = [known.key for _, known in said if known is not None]
-            return self._answer_durable(
-                keys, outcomes, lambda each: nothing._replace(partitions=tuple(found), acknowledged=each)
-            )
-        has_failed = any(each.error is not ErrorCode.NONE for each in outcomes)
-        if found or has_failed or request.max_wait_ms <= 0 or request.max_records <= 0:
-            return Answered(nothing._replace(partitions=tuple(found)))
-
-        def attempt(changed: Iterable[HeldPartition], is_late: bool) -> ShareFetchResult | None:
-            if not is_late and not _has_enough(some, request):
-                return None
-            found = _take(changed if request.min_bytes <= 1 else some, request)
-            return nothing._replace(partitions=tuple(found)) if found else None
-
-        scheduler = self._directory.context.scheduler
-        return WaitingFetch(attempt, nothing, some, scheduler, request.max_wait_ms)
+        return self._exchange.fetch(
+            request,
+            config.record_lock_duration_ms,
+            [(each, self._found(each, known)) for each, known in held],
+            [(each, self._found(each.partition, known)) for each, known in said],
+        )
 
     def _group_of_locked(self, name: str, member_id: str) -> Group | None:
         """The group of a member, which is alive; None if it is not known."""
@@ -308,55 +274,6 @@ class ShareCoordinator:
         is_same = entry.topic_id == wanted.topic_id
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_same else ErrorCode.UNKNOWN_TOPIC_ID
 
-    def _exchange(
-        self,
-        request: ShareFetchRequest,
-        places: Sequence[tuple[TopicIdPartition, HeldPartition | ErrorCode]],
-        said: Sequence[tuple[AcknowledgePartition, HeldPartition | None]],
-    ) -> tuple[list[ShareFetchedPartition], tuple[AcknowledgedPartition, ...]]:
-        """What became of records, and others for them: of one partition in one step."""
-        outcomes: list[AcknowledgedPartition | None] = [None] * len(said)
-        numbers = {each.partition: number for number, (each, _) in enumerate(said)}
-        has_enough = request.min_bytes <= 1 and request.max_records > 0
-        room = _Room(request)
-        found: list[ShareFetchedPartition] = []
-        for wanted, held in places:
-            if not isinstance(held, HeldPartition):
-                found.append(ShareFetchedPartition(wanted, held))
-                continue
-            number = numbers.get(wanted)
-            if number is None and not has_enough:
-                continue
-            about = None if number is None else said[number][0]
-            limits = room.limits() if has_enough else (0, 0)
-            if about is None and not limits[0]:
-                continue
-            exchanged = held.exchange(request.member_id, about, *limits)
-            room.note(exchanged.fetched)
-            if exchanged.fetched is not None:
-                found.append(exchanged.fetched)
-            if number is not None:
-                outcomes[number] = exchanged.acknowledged
-        for number, (each, known) in enumerate(said):
-            if outcomes[number] is None:
-                outcomes[number] = self._acknowledge(request.member_id, each, known)
-        if not has_enough and request.max_records > 0:
-            some = [each for _, each in places if isinstance(each, HeldPartition)]
-            if request.max_wait_ms <= 0 or _has_enough(some, request):
-                found += _take(some, request)
-        return found, tuple(each for each in outcomes if each is not None)
-
-    def _acknowledge(
-        self,
-        member_id: str,
-        said: AcknowledgePartition,
-        known: HeldPartition | None,
-    ) -> AcknowledgedPartition:
-        held = self._found(said.partition, known)
-        if isinstance(held, HeldPartition):
-            return held.acknowledge(member_id, said)
-        return AcknowledgedPartition(said.partition, held, said.batches)
-
     def acknowledge(self, request: ShareAcknowledgeRequest) -> Pending[ShareAcknowledgeResult]:
         """Take in what became of records."""
         with self._lock:
@@ -366,34 +283,9 @@ class ShareCoordinator:
             lock_ms = group.config.record_lock_duration_ms
             said = [(each, group.held.get(each.partition.partition)) for each in request.partitions]
             rest = list(group.held.values()) if request.releases_rest else []
-        outcomes = tuple(self._acknowledge(request.member_id, each, known) for each, known in said)
-        self._release([(request.member_id, rest)])
-        result = ShareAcknowledgeResult(outcomes, lock_duration_ms=lock_ms)
-        if not request.durable:
-            return Answered(result)
-        keys = [known.key for _, known in said if known is not None]
-        return self._answer_durable(keys, outcomes, lambda each: result._replace(partitions=each))
-
-    def _answer_durable(
-        self,
-        keys: Sequence[ShareKey],
-        outcomes: Sequence[AcknowledgedPartition],
-        answer: Callable[[tuple[AcknowledgedPartition, ...]], T],
-    ) -> Pending[T]:
-        promise: Promise[T] = Promise()
-
-        def complete(code: ErrorCode) -> None:
-            taken_in = (ErrorCode.NONE, ErrorCode.INVALID_RECORD_STATE)
-            found = [
-                each._replace(error=code, was_stored=True)
-                if code is not ErrorCode.NONE and each.error in taken_in
-                else each
-                for each in outcomes
-            ]
-            promise.complete(answer(tuple(found)))
-
-        self._when_durable(keys, complete)
-        return promise
+        return self._exchange.acknowledge(
+            request, lock_ms, [(each, self._found(each.partition, known)) for each, known in said], rest
+        )
 
     # For administrators
 
@@ -485,60 +377,8 @@ class ShareCoordinator:
         return ErrorCode.NONE
 
 
-class _Room:
-    """How much of a fetch is left."""
-
-    def __init__(self, request: ShareFetchRequest) -> None:
-        self._records = request.max_records
-        self._bytes = request.max_bytes
-        self._partition_bytes = request.max_partition_bytes
-
-    def limits(self) -> tuple[int, int]:
-        """How many records and bytes of the next partition; 0 records if there is no room."""
-        return self._records if self._bytes > 0 else 0, min(self._bytes, self._partition_bytes)
-
-    def note(self, fetched: ShareFetchedPartition | None) -> None:
-        if fetched is not None:
-            self._records -= sum(each.last - each.first + 1 for each in fetched.acquired)
-            self._bytes -= len(fetched.data)
-
-
-def _take(held: Iterable[HeldPartition], request: ShareFetchRequest) -> list[ShareFetchedPartition]:
-    room = _Room(request)
-    found: list[ShareFetchedPartition] = []
-    for each in held:
-        limits = room.limits()
-        if limits[0] <= 0:
-            break
-        fetched = each.exchange(request.member_id, None, *limits).fetched
-        room.note(fetched)
-        if fetched is not None:
-            found.append(fetched)
-    return found
-
-
-def _has_enough(held: Iterable[HeldPartition], request: ShareFetchRequest) -> bool:
-    """Whether as many bytes are available as the request waits for."""
-    if request.min_bytes <= 1:
-        return True
-    room = _Room(request)
-    records, size_bytes = room.limits()
-    wanted = min(request.min_bytes, request.max_bytes)
-    for each in held:
-        wanted -= each.available_bytes(records, size_bytes)
-        if wanted <= 0:
-            return True
-    return False
-
-
 def _partitions_of(entry: TopicEntry) -> tuple[TopicIdPartition, ...]:
     return tuple(
         TopicIdPartition(TopicPartition(entry.name, number), entry.topic_id)
         for number in entry.held_partitions
     )
-
-
-def refused(request: ShareAcknowledgeRequest, code: ErrorCode) -> ShareAcknowledgeResult:
-    """Nothing of a request was taken in."""
-    outcomes = (AcknowledgedPartition(each.partition, code, each.batches) for each in request.partitions)
-    return ShareAcknowledgeResult(tuple(outcomes), code)

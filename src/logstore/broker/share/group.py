@@ -13,8 +13,10 @@ from logstore.broker.codes import ErrorCode
 from logstore.broker.share.held import HeldPartition
 from logstore.broker.share.requests import (
     JOINING,
+    LEAVING,
     ShareGroupConfig,
     ShareGroupHeartbeat,
+    ShareGroupHeartbeatResult,
     ShareGroupMember,
     TopicIdPartition,
 )
@@ -48,6 +50,16 @@ class Member:
             self.rack_id,
             self.assignment,
         )
+
+
+def refusal_of(beat: ShareGroupHeartbeat) -> ShareGroupHeartbeatResult | None:
+    """Why a heartbeat means nothing, whoever sends it."""
+    if not beat.group:
+        return ShareGroupHeartbeatResult(ErrorCode.INVALID_GROUP_ID, message="a group needs a name")
+    if not beat.member_id or beat.member_epoch < LEAVING or beat.rack_id == "":
+        message = "a member needs an id, and an epoch of -1 or above; its rack, if it has one, a name"
+        return ShareGroupHeartbeatResult(ErrorCode.INVALID_REQUEST, message=message)
+    return None
 
 
 class Group:

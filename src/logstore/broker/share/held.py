@@ -31,7 +31,7 @@ from logstore.clock import Clock
 from logstore.errors import CorruptionError, InvalidRecordError, LogstoreError, StorageError
 from logstore.format.messages.share_records import NO_TIME, ShareBatch, ShareKey
 from logstore.logdir.directory import LogDirectory
-from logstore.model import TopicPartition
+from logstore.model import Isolation, TopicPartition
 from logstore.partition.log import Log
 from logstore.partition.writing.waits import Wait
 from logstore.warning import warn
@@ -123,6 +123,7 @@ class HeldPartition:
         self._records = records
         self._config = config
         self._lock = threading.Lock()
+        self._ended = ErrorCode.NONE
         self._bury_from_ms = -NEVER
         self._stretch: Stretch | None = None
         """What was read last, and not all of it taken."""
@@ -147,6 +148,23 @@ class HeldPartition:
         except LogstoreError:
             return False
 
+    @property
+    def _refusal(self) -> ErrorCode:
+        """Why nothing is to be done with it, if so."""
+        if self._ended is not ErrorCode.NONE:
+            return self._ended
+        return ErrorCode.NONE if self.is_current else ErrorCode.UNKNOWN_TOPIC_ID
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is held elsewhere now."""
+        return self._ended is not ErrorCode.NONE
+
+    def end(self, code: ErrorCode) -> None:
+        """It is held elsewhere now: ``code`` says so to all who still ask for it here."""
+        self._ended = code
+        self.wake()
+
     # Taking
 
     def exchange(
@@ -161,9 +179,9 @@ class HeldPartition:
             acknowledged = AcknowledgedPartition(self.shared, ErrorCode.NONE)
         fetched: ShareFetchedPartition | None = None
         with self._lock:
-            if not self.is_current:
-                fetched = ShareFetchedPartition(self.shared, ErrorCode.UNKNOWN_TOPIC_ID) if most > 0 else None
-                return Exchanged(fetched, self._all_refused(said) if said else acknowledged)
+            if (refusal := self._refusal) is not ErrorCode.NONE:
+                fetched = ShareFetchedPartition(self.shared, refusal) if most > 0 else None
+                return Exchanged(fetched, self._all_refused(refusal, said) if said else acknowledged)
             log = self._settled_log_locked()  # first: it changes what holds of what a worker says
             plan, refused = self._plan_said_locked(
                 member_id, said, is_whole=about is not None and about.is_whole
@@ -179,9 +197,9 @@ class HeldPartition:
             self.wake()
         return Exchanged(fetched, acknowledged)
 
-    def _all_refused(self, said: Iterable[AcknowledgeBatch]) -> AcknowledgedPartition:
-        """The topic is gone, and with it what was said of its records."""
-        return AcknowledgedPartition(self.shared, ErrorCode.UNKNOWN_TOPIC_ID, tuple(said))
+    def _all_refused(self, code: ErrorCode, said: Iterable[AcknowledgeBatch]) -> AcknowledgedPartition:
+        """The topic is gone, say, and with it what was said of its records."""
+        return AcknowledgedPartition(self.shared, code, tuple(said))
 
     def _settled_log_locked(self) -> Log | LogstoreError:
         """The partition's log, with which the states agree now; or why it cannot be read."""
@@ -318,8 +336,8 @@ class HeldPartition:
         batches = said.batches
         unused = [batch for batch in batches if batch.kind is Acknowledgement.UNUSED]
         with self._lock:
-            if not self.is_current:
-                return self._all_refused(batches)
+            if (refusal := self._refusal) is not ErrorCode.NONE:
+                return self._all_refused(refusal, batches)
             plan, refused = self._plan_said_locked(
                 member_id,
                 [batch for batch in batches if batch.kind is not Acknowledgement.UNUSED],
@@ -440,7 +458,7 @@ class HeldPartition:
         with self._lock:
             self._waiting[waiter] = note
             start = self._records.next_to_read(self._clock.now_ms(), self._config.partition_max_record_locks)
-        if not self.is_current:
+        if self._refusal is not ErrorCode.NONE:
             note()  # the next try tells of it
             return []
         if start is None:
@@ -488,6 +506,14 @@ class HeldPartition:
             return state_of(self.partition, records, high_watermark)
 
 
+def first_offset(log: Log, config: ShareGroupConfig, *, at_end: bool) -> int:
+    """Where a group begins that has not read a partition yet: behind what its members may see, or with the
+    first record."""
+    if not at_end:
+        return log.log_start_offset
+    return log.last_stable_offset if config.isolation is Isolation.COMMITTED else log.high_watermark
+
+
 def state_of(partition: TopicPartition, records: SharePartition, high_watermark: int) -> SharePartitionState:
     """How far the group is in a partition with these records."""
     available = sum(
@@ -515,7 +541,7 @@ def records_of(state: ShareState, delivery_count_limit: int) -> SharePartition:
         )
         for each in state.batches
     ]
-    return SharePartition(state.start_offset, spans, delivery_count_limit=delivery_count_limit)
+    return SharePartition(max(state.start_offset, 0), spans, delivery_count_limit=delivery_count_limit)
 
 
 def _is_stored(span: Span) -> bool:

@@ -175,6 +175,8 @@ class ShareFetchRequest(NamedTuple):
     durable: bool = False
     """Answer when a power cut cannot undo the acknowledgements, and then do not wait for records. Not of the
     protocol."""
+    begins: bool = False
+    """Whether the member has not fetched here before, in its present share session."""
 
 
 class AcquiredRecords(NamedTuple):

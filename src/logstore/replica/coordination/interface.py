@@ -16,6 +16,7 @@ Errors, for all calls:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -84,6 +85,8 @@ class View(NamedTuple):
     controller: ControllerSeat | None
     topics: Mapping[str, Topic]
     partitions: Mapping[TopicPartition, PartitionState]
+    groups: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+    """The settings of groups that have some of their own, by Kafka's names. No watcher is told of them."""
 
     @property
     def registrations(self) -> dict[int, Registration]:
@@ -152,6 +155,15 @@ class Session(Protocol):
         Raises:
             FencedError: the session is lost.
             RetriableError: the outcome of some is not known.
+        """
+        ...
+
+    def configure_group(self, group: str, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
+        """Replace the settings of a group: ``change`` gets the newest ones, maybe more than once, and returns
+        what they are to be. Any node may do that. The view has them a little later.
+
+        Raises:
+            FencedError: the session is lost.
         """
         ...
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote, unquote
 from uuid import UUID
 
 from logstore.errors import CorruptionError
@@ -25,6 +26,7 @@ TOPICS = "/brokers/topics"
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 CONFIGS = "/config/topics"
+GROUP_CONFIGS = "/config/groups"
 NODES = "/logstore/nodes"
 LIVES = "/logstore/lives"
 TOPIC_IDS = "/logstore/topics"
@@ -38,6 +40,7 @@ ALWAYS_THERE = (
     TOPICS,
     "/config",
     CONFIGS,
+    GROUP_CONFIGS,
     "/logstore",
     NODES,
     LIVES,
@@ -46,7 +49,7 @@ ALWAYS_THERE = (
 )
 """From the top down."""
 
-FOLDERS = frozenset({IDS, TOPIC_IDS})
+FOLDERS = frozenset({IDS, TOPIC_IDS, GROUP_CONFIGS})
 """Whose names are followed; the others are known from texts."""
 
 _NO_LEADER = -1
@@ -70,6 +73,17 @@ def topic_path(name: str) -> str:
 
 def config_path(name: str) -> str:
     return f"{CONFIGS}/{name}"
+
+
+def group_config_path(group: str) -> str:
+    """A group may have any name, and a znode may not."""
+    return f"{GROUP_CONFIGS}/{quote(group, safe='').replace('.', '%2E')}"
+
+
+def group_of(path: str) -> str | None:
+    """Whose settings are at the path; None if it is something else."""
+    folder, _, name = path.rpartition("/")
+    return unquote(name) if folder == GROUP_CONFIGS else None
 
 
 def topic_id_path(topic_id: UUID) -> str:

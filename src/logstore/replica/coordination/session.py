@@ -260,6 +260,23 @@ class TreeSession:
             batch.append(partition)
         return batch
 
+    # Groups
+
+    def configure_group(self, group: str, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
+        path = layout.group_config_path(group)
+        while True:
+            stored = self._tree.read(path)
+            before = {} if stored is None else layout.decode_config(path, stored.data)
+            after = change(before)
+            if after == before:
+                return
+            text = layout.encode_config(after)
+            step: Step = Create(path, text)
+            if stored is not None:
+                step = Write(path, text, stored.version) if after else Delete(path, stored.version)
+            if self.commit([step]) is None:
+                return
+
     # The controller's seat
 
     def try_to_control(self) -> TreeControl | None:

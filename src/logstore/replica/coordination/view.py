@@ -47,7 +47,7 @@ class ViewMaker:
         names = self._names_of(changed)
         topics = self._topics(names)
         partitions, changed_partitions = self._partitions(changed, names, topics)
-        self.view = View(living, controller, topics, partitions)
+        self.view = View(living, controller, topics, partitions, self._groups(changed))
         return ViewChange(
             self.view,
             living != before.living,
@@ -74,6 +74,20 @@ class ViewMaker:
             else:
                 living[node_id] = found.node
         return living
+
+    def _groups(self, changed: Changed) -> Mapping[str, Mapping[str, str]]:
+        own = {path: name for path in changed if (name := layout.group_of(path)) is not None}
+        if not own:
+            return self.view.groups
+        groups = dict(self.view.groups)
+        for path, name in own.items():
+            stored = changed[path]
+            settings = _readable(layout.decode_config, path, None if stored is None else stored.data)
+            if settings:
+                groups[name] = settings
+            else:
+                groups.pop(name, None)
+        return groups
 
     def _controller(self) -> ControllerSeat | None:
         stored = self._texts.get(layout.CONTROLLER)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol, TypeVar
+from uuid import UUID
 
 from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.failures import code_of
@@ -44,14 +45,12 @@ from logstore.broker.requests import (
     TopicsResult,
 )
 from logstore.broker.settings import settings_of
-from logstore.broker.share.coordinator import ShareCoordinator
-from logstore.broker.share.requests import DescribedShareGroup, ListShareGroupsResult
 from logstore.broker.transactions.requests import DescribedProducers, DescribeProducersResult
-from logstore.errors import LogstoreError, UsageError
+from logstore.errors import LogstoreError
 from logstore.format.header import decode_header
 from logstore.logdir.directory import LogDirectory
 from logstore.model import TopicPartition
-from logstore.replica.coordination.interface import View
+from logstore.replica.coordination.interface import Session, View
 from logstore.replica.node.acknowledging import Acknowledgement, Awaited
 from logstore.replica.node.admitting import Refused
 from logstore.replica.node.assigning import config_of
@@ -60,8 +59,8 @@ from logstore.replica.node.coordinating import GroupTerms
 from logstore.replica.node.partition import PartitionReplica
 from logstore.replica.node.peers import Peers
 from logstore.replica.node.reading import Places
+from logstore.replica.node.share_requests import ShareBroker
 from logstore.replica.node.telling import ClusterTopicIds, LivingNodes, TopicsOfCluster
-from logstore.replica.node.transaction_requests import TransactionBroker
 from logstore.replica.rules.partition_state import Member, PartitionState
 from logstore.wire.handlers.call import ClusterNodes
 from logstore.wire.handlers.then import then_ask
@@ -101,7 +100,7 @@ class Changing(Protocol):
     def alter_configs(self, request: AlterConfigsRequest) -> TopicsResult: ...
 
 
-class NodeBroker(TransactionBroker):
+class NodeBroker(ShareBroker):
     """See :class:`~logstore.broker.broker.Broker`."""
 
     def __init__(
@@ -113,13 +112,15 @@ class NodeBroker(TransactionBroker):
         changing: Changing,
         is_coming: Callable[[str], bool | None],
         peers: Peers,
+        session: Callable[[], Session | None],
+        was_deleted: Callable[[UUID], bool],
         administering: Administering,
         *,
         read_from_followers: bool,
     ) -> None:
         """``is_coming``: whether there is a topic of which this node has not heard yet; None if nobody can
         say."""
-        super().__init__(directory, node_id, replicas, view, is_coming, peers)
+        super().__init__(directory, node_id, replicas, view, is_coming, peers, session, was_deleted)
         self._groups.leave()  # each term has its own
         self.topics = ClusterTopicIds(view)  # type: ignore[assignment]  # it has the same methods
         places = Places(node_id, replicas, view, self._why_not_here, names_followers=read_from_followers)
@@ -141,24 +142,12 @@ class NodeBroker(TransactionBroker):
         """Coordinate what this node has begun to lead, and no more what others lead now."""
         self.terms.look()
         self.transaction_terms.look()
+        self.look_at_shares()
 
     def close(self) -> None:
         self.terms.close()
         self.transaction_terms.close()
-
-    # Queues: there are none
-
-    def _share_coordinator(self) -> ShareCoordinator:
-        raise UsageError("queues are not there yet where topics are replicated")
-
-    def list_share_groups(self) -> Pending[ListShareGroupsResult]:
-        return Answered(ListShareGroupsResult(NONE))
-
-    def describe_share_groups(self, names: tuple[str, ...]) -> Pending[tuple[DescribedShareGroup, ...]]:
-        return Answered(tuple(DescribedShareGroup(ErrorCode.GROUP_ID_NOT_FOUND, each) for each in names))
-
-    def delete_share_groups(self, names: tuple[str, ...]) -> Pending[dict[str, ErrorCode]]:
-        return Answered(dict.fromkeys(names, ErrorCode.GROUP_ID_NOT_FOUND))
+        self.close_shares()
 
     # Records
 

@@ -10,21 +10,19 @@ from typing import Final, TypeVar
 from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.consumer_groups.topics import Topics
 from logstore.broker.coordinating import ConsumerGroups
-from logstore.broker.pending import Answered, Pending, Promise
+from logstore.broker.pending import Answered, Pending
 from logstore.format.names import OFFSETS_TOPIC
 from logstore.logdir.directory import LogDirectory
 from logstore.model import TopicPartition
 from logstore.replica.node.partition import PartitionReplica
+from logstore.replica.node.replicated import when_replicated
 from logstore.replica.node.terms import Term, Terms
-from logstore.schedule import Task
-from logstore.wire.handlers.then import then_ask
+from logstore.wire.handlers.then import then, then_ask
 
 T = TypeVar("T")
 
 GROUPS: Final = TopicPartition(OFFSETS_TOPIC, 0)
 """The topic of a cluster has one partition: a node coordinates all groups or none."""
-_PATIENCE_MS: Final = 5_000
-"""How long an answer waits for the replicas: Kafka's ``offsets.commit.timeout.ms``."""
 
 
 class GroupTerms:
@@ -63,25 +61,8 @@ class GroupTerms:
     def _when_replicated(
         self, term: Term[ConsumerGroups], result: T, refusal: Callable[[ErrorCode], T]
     ) -> Pending[T]:
-        replica = term.replica
-        log = replica.log
-        end = log.log_end_offset
-        if log.high_watermark >= end and replica.leader_epoch == term.epoch:
-            return Answered(result)
-        promise: Promise[T] = Promise()
-        late = Task(
-            "answer for a group",
-            lambda: promise.complete(refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)),
-            None,
-        )
-
-        def done(code: ErrorCode) -> None:
-            late.cancel()
-            promise.complete(result if code is NONE else refusal(ErrorCode.NOT_COORDINATOR))
-
-        self._directory.context.scheduler.promptly(_PATIENCE_MS, late)
-        replica.when_replicated(end, term.epoch, done)
-        return promise
+        certain = when_replicated(term.replica, term.epoch, self._directory.context.scheduler)
+        return then(certain, lambda code: result if code is NONE else refusal(code))
 
     def close(self) -> None:
         """The node ends: store nothing."""

@@ -47,9 +47,9 @@ class GroupBroker(LocalBroker):
         self._groups = groups
         self.committed = groups.committed
 
-    def forget_offsets(self, topics: Iterable[str]) -> None:
-        """These topics were deleted: the offsets that groups have committed for them go, too. The node that
-        coordinates groups then does it."""
+    def forget_topics(self, topics: Iterable[str]) -> None:
+        """These topics were deleted: what groups have committed and done of them goes, too. The nodes that
+        coordinate that do it."""
         term = self.terms.look()
         if term is not None:
             forget_topics(term.coordinator.committed, topics)

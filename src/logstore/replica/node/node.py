@@ -169,7 +169,7 @@ class Node:
         self._controlling = Controlling(
             lambda: self._coordinator.view,
             self._decisions,
-            lambda control, view: self._adoption.adopt(control, view, self._member),
+            self._prepare,
             balance_seconds,
         )
         self._broker = self._make_broker(replication_factor, read_from_followers=read_from_followers)
@@ -197,18 +197,27 @@ class Node:
         def control() -> Control | None:
             return self._controlling.control
 
-        changing = ClusterTopics(self.directory, view, control, replication_factor)
+        self._changing = ClusterTopics(self.directory, view, control, replication_factor)
         return NodeBroker(
             self.directory,
             self.node_id,
             self._replicas,
             view,
-            changing,
+            self._changing,
             self._is_coming,
             Peers(self._endpoint_of, self._connect),
+            lambda: self._session,
+            self._was_deleted,
             Administering(view, self._decisions, control),
             read_from_followers=read_from_followers,
         )
+
+    def _prepare(self, control: Control, view: View) -> None:
+        """Make sure, as the controller, that there is what a cluster with topics has."""
+        assert self._session is not None  # it controls in it
+        has_adopted = self._adoption.adopt(control, self._session, view, self._member)
+        if has_adopted or view.topics:
+            self._changing.ensure_coordinators(control, view)
 
     # What is known
 
@@ -369,7 +378,7 @@ class Node:
                 warn("the cluster does not know the topics %s of %s", ", ".join(strays), self._store.path)
         deleted = self._assignment.note_topics(view, names)
         if deleted:
-            self._broker.forget_offsets(deleted)
+            self._broker.forget_topics(deleted)
         told = []
         for partition in mine:
             replica = self._replica_of(partition, view)
@@ -511,6 +520,13 @@ class Node:
             return self._coordinator.read_state((topic, 0)) is not None
         except LogstoreError:
             return None  # clients that want it ask again
+
+    def _was_deleted(self, topic_id: UUID) -> bool:
+        """False if nobody can say."""
+        try:
+            return self._coordinator.was_deleted(topic_id)
+        except LogstoreError:
+            return False
 
     def _endpoint_of(self, node_id: int) -> Endpoint | None:
         living = self._coordinator.view.living.get(node_id)

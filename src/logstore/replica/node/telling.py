@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from logstore.format.names import SHARE_STATE_TOPIC
 from logstore.model import TopicPartition
 from logstore.replica.coordination.interface import LivingNode, View
 from logstore.replica.node.controller.administering import Administering
@@ -17,7 +18,11 @@ from logstore.wire.handlers.call import BrokerEndpoint, CoordinatorKind, LeaderE
 GetView = Callable[[], View]
 
 
-_COORDINATED: Final = {CoordinatorKind.GROUP: GROUPS, CoordinatorKind.TRANSACTION: TRANSACTIONS}
+_COORDINATED: Final = {
+    CoordinatorKind.GROUP: GROUPS,
+    CoordinatorKind.TRANSACTION: TRANSACTIONS,
+    CoordinatorKind.SHARE: TopicPartition(SHARE_STATE_TOPIC, 0),
+}
 
 
 def leader_of(view: View, partition: TopicPartition) -> int | None:
@@ -56,13 +61,8 @@ class LivingNodes:
         return -1 if seat is None else seat.member.node_id
 
     def coordinator_of(self, kind: CoordinatorKind, key: str) -> int:
-        """The leader of the partition that has all groups, or all transactions. Queues are not there yet
-        where topics are replicated: any node says so."""
-        view = self._view()
-        partition = _COORDINATED.get(kind)
-        if partition is None:
-            return min(view.living, default=-1)
-        found = leader_of(view, partition)
+        """The leader of the partition that has all groups, all transactions, or all states of queues."""
+        found = leader_of(self._view(), _COORDINATED[kind])
         return -1 if found is None else found
 
 

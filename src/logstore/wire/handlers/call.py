@@ -12,6 +12,7 @@ from logstore.broker.broker import Broker
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Pending
 from logstore.broker.requests import Reassignment
+from logstore.broker.share.kept import ShareStates
 from logstore.broker.share.requests import ShareGroupConfig
 from logstore.logdir.acls import CLUSTER_NAME, Operation, ResourceType
 from logstore.model import TopicPartition
@@ -171,6 +172,8 @@ class Node:
     group_settings: GroupSettings = field(kw_only=True)
     cluster: ClusterNodes | None = None
     """None: the node is alone."""
+    share_states: ShareStates | None = None
+    """For other nodes; None: the node is alone."""
     store_path: str = ""
     """Where the files are. No error tells clients of it."""
 

@@ -51,10 +51,14 @@ from logstore.wire.handlers.security import (
     sasl_handshake,
 )
 from logstore.wire.handlers.shares import (
+    delete_share_group_state,
+    initialize_share_group_state,
+    read_share_group_state,
     share_acknowledge,
     share_fetch,
     share_group_describe,
     share_group_heartbeat,
+    write_share_group_state,
 )
 from logstore.wire.handlers.topics import (
     alter_configs,
@@ -134,6 +138,10 @@ HANDLERS: Final[Mapping[ApiKey, Answers]] = MappingProxyType(
         ApiKey.SHARE_GROUP_DESCRIBE: share_group_describe,
         ApiKey.SHARE_FETCH: share_fetch,
         ApiKey.SHARE_ACKNOWLEDGE: share_acknowledge,
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE: initialize_share_group_state,
+        ApiKey.READ_SHARE_GROUP_STATE: read_share_group_state,
+        ApiKey.WRITE_SHARE_GROUP_STATE: write_share_group_state,
+        ApiKey.DELETE_SHARE_GROUP_STATE: delete_share_group_state,
     }
 )
 """In the order of the keys."""

@@ -17,6 +17,7 @@ from typing import Final, Protocol, Self
 from logstore import unix_sockets
 from logstore.broker.broker import Broker
 from logstore.broker.quotas.precedence import ANONYMOUS, Client
+from logstore.broker.share.kept import ShareStates
 from logstore.errors import UsageError
 from logstore.model import BoundToProcess
 from logstore.warning import inform, warn
@@ -76,6 +77,11 @@ class ServedBroker(Broker, Protocol):
         """The other nodes of its cluster; None if it is alone."""
         ...
 
+    @property
+    def share_states(self) -> ShareStates | None:
+        """The states of queues, for other nodes; None if there are none."""
+        ...
+
     def as_client(self, client: Client) -> Broker:
         """The broker, for one client, with its quotas."""
         ...
@@ -123,6 +129,7 @@ class Listener(BoundToProcess):
             config=self._config,
             broker=broker,
             cluster=broker.cluster,
+            share_states=broker.share_states,
             store_path=broker.path,
             group_settings=broker.group_settings,
             security=self._security,

@@ -26,8 +26,11 @@ def ask(
     request: Q,
     client_id: str,
     done: Callable[[R, int], object],
+    *,
+    waits_for_broker: bool = True,
 ) -> None:
-    """Ask one broker. ``done`` gets the result, and for how long the broker wants to be left alone."""
+    """Ask one broker. ``done`` gets the result, and for how long the broker wants to be left alone.
+    ``waits_for_broker``: whether one that is not there may come back."""
 
     def take(reply: Reply) -> None:
         done(translation.result_of(request, reply), throttle_of(reply))
@@ -46,6 +49,7 @@ def ask(
         judge=lambda reply: translation.judge(translation.result_of(request, reply)),
         may_repeat=translation.may_repeat,
         wait_ms=translation.wait_ms(request),
+        waits_for_broker=waits_for_broker,
     ).begin()
 
 
@@ -86,7 +90,7 @@ def ask_all(
     client_id: str,
     done: Callable[[list[R]], object],
 ) -> None:
-    """Ask each broker of the cluster."""
+    """Ask each broker that the cluster has now. Cost: a request for metadata before."""
 
     def go_on() -> None:
         nodes = cluster.nodes()
@@ -101,7 +105,7 @@ def ask_all(
                 lambda result, _: gathered.add(result),
             )
 
-    cluster.when_met(go_on)
+    cluster.when_met_anew(go_on)
 
 
 def ask_coordinators(

@@ -55,17 +55,20 @@ class Attempt:
         judge: Callable[[Reply], ErrorCode] = lambda _: ErrorCode.NONE,
         may_repeat: bool = True,
         wait_ms: int = 0,
+        waits_for_broker: bool = True,
     ) -> None:
         """
         Args:
             judge: the code in a response that says whether to ask again.
             may_repeat: whether to ask again although the broker may have taken the request.
             wait_ms: how long the broker may take by the request's own word, beside ``timeout_ms``.
+            waits_for_broker: whether to ask again if it was not there.
         """
         self._target = target
         self._done = done
         self._judge = judge
         self._may_repeat = may_repeat
+        self._waits_for_broker = waits_for_broker
         self._lane = lane
         self._loop = surroundings.dialer.loop
         self._backoff_ms = surroundings.config.retry_backoff_ms
@@ -95,6 +98,8 @@ class Attempt:
         if code in NOT_HERE:
             self._target.forget()
         may_again = code in NOT_YET and (code not in LOST or self._may_repeat) and not self._loop.is_closed
+        if code is ErrorCode.BROKER_NOT_AVAILABLE:
+            may_again = may_again and self._waits_for_broker
         backoff_ms = self._backoff_ms
         if code is ErrorCode.CONCURRENT_TRANSACTIONS:
             backoff_ms = min(backoff_ms, _MARKERS_MS)

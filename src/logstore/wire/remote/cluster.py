@@ -172,9 +172,11 @@ class Cluster:
         with self._lock:
             return self._leaders_locked(partitions)
 
-    def when_met(self, then: Callable[[], object]) -> None:
-        """Call ``then`` when the brokers of the cluster are known."""
-        self.when_known((), lambda _: then())
+    def when_met_anew(self, then: Callable[[], object]) -> None:
+        """Call ``then`` when a broker has just said which others there are: not those that have gone."""
+        with self._lock:
+            self._line.append(_InLine(frozenset(), then))
+        self._ask_if_needed()
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, UUID]:
         """The ids of topics, as far as they are known now, and have one."""

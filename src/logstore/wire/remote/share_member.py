@@ -330,6 +330,8 @@ class ShareMember:
             hard = tuple(each for each in result.partitions if each.error not in STALE)
             result = result._replace(partitions=hard)
         again = tuple(part) or tuple(each.partition for each in soft)
+        if result.error in STALE:  # its node may be gone, and another leads
+            self._cluster.note_stale({each.partition.topic for each in again})
         is_soft = bool(soft) or result.error in _LOST_SESSION
         has_some = bool(result.partitions)
         loop = self._cluster.dialer.loop
@@ -427,6 +429,8 @@ class ShareMember:
             if result.error in _LOST_SESSION:
                 with self._lock:
                     session.forget()
+            if result.error in STALE or any(each.error in STALE for each in result.partitions):
+                self._cluster.note_stale({each.partition.partition.topic for each in request.partitions})
             self._say_singly(node, request, result.partitions, done)
 
         asked = AcknowledgeInSession(request, epoch)
@@ -493,7 +497,9 @@ class ShareMember:
             else:
                 done(result, throttle_ms)
 
-        ask(self._cluster, OneNode(node), translation, asked, self._client_id, take)
+        ask(
+            self._cluster, OneNode(node), translation, asked, self._client_id, take, waits_for_broker=False
+        )  # another may lead
 
     # Leaving
 

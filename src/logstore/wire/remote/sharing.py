@@ -98,7 +98,8 @@ class ShareMembers:
         """A group takes topics that are not there yet; a member of the seam is told."""
 
         def look(leaders: dict[TopicPartition, Leader]) -> None:
-            failed = next((each for each in leaders.values() if each.error), None)
+            codes = (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE)  # it is there
+            failed = next((each for each in leaders.values() if each.error not in codes), None)
             if failed is not None:
                 message = failed.message or failed.error.name
                 pending.complete(ShareGroupHeartbeatResult(failed.error, message=message))

@@ -5,20 +5,21 @@ from __future__ import annotations
 from typing import Final
 
 from logstore.errors import LogstoreError, TopicExistsError
-from logstore.format.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from logstore.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from logstore.logdir.catalogue import TopicEntry
 from logstore.logdir.directory import LogDirectory
+from logstore.logdir.group_settings import read_group_settings
 from logstore.model import Role, TopicPartition
 from logstore.partition.log import Log
-from logstore.replica.coordination.interface import Control, Coordinator, View
+from logstore.replica.coordination.interface import Control, Coordinator, Session, View
 from logstore.replica.node.assigning import own_settings
 from logstore.replica.node.life import NODE_NAME
 from logstore.replica.rules.partition_state import Member
 from logstore.store import Store
 from logstore.warning import inform, warn
 
-_WITH_ONE_PARTITION: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
-"""A node coordinates all groups or none, and all transactions or none."""
+_WITH_ONE_PARTITION: Final = frozenset({OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC})
+"""A node coordinates all groups or none, all transactions or none, and all queues or none."""
 
 
 def cluster_id_for(store: Store) -> str | None:
@@ -41,8 +42,11 @@ class Adoption:
         self._directory = directory
         self._coordinator = coordinator
 
-    def adopt(self, control: Control, view: View, member: Member) -> None:
-        """What cannot be taken along is told, and stays as it is."""
+    def adopt(self, control: Control, session: Session, view: View, member: Member) -> bool:
+        """What cannot be taken along is told, and stays as it is. Returns whether a topic was taken along."""
+        has_adopted = False
+        if not view.topics:
+            self._adopt_group_settings(session, view)
         strays = [name for name in self._directory.topic_names() if name not in view.topics]
         for name in sorted(strays, key=lambda name: (name not in _WITH_ONE_PARTITION, name)):
             try:
@@ -54,10 +58,21 @@ class Adoption:
                     warn("topic %r stays as it is, unused: %s", name, why)
                     continue
                 self._create(control, entry, member)
+                has_adopted = True
             except TopicExistsError:
                 continue  # it was told of just now; if it is another one, that will be said
             except LogstoreError as error:
                 warn("topic %r cannot be taken into the cluster: %s", name, error)
+        return has_adopted
+
+    def _adopt_group_settings(self, session: Session, view: View) -> None:
+        try:
+            found = read_group_settings(self._directory.files, self._directory.path)
+            for group, settings in found.items():
+                if group not in view.groups:
+                    session.configure_group(group, lambda own, settings=settings: own or settings)  # type: ignore[misc]
+        except LogstoreError as error:
+            warn("the settings of groups cannot be taken into the cluster: %s", error)
 
     def is_own(self, name: str) -> bool:
         """Whether no other node ever had a replica of the topic. False if that cannot be told."""

@@ -25,6 +25,7 @@ from logstore.config import TopicConfig
 from logstore.errors import TopicExistsError, UnknownTopicError, UsageError
 from logstore.format.names import (
     OFFSETS_TOPIC,
+    SHARE_STATE_TOPIC,
     TRANSACTIONS_TOPIC,
     check_new_topic_name,
     has_name_clash,
@@ -37,7 +38,8 @@ from logstore.replica.rules.partition_state import Member, Registration
 from logstore.replica.rules.reassigning import target
 
 _NO_FACTOR = -1
-_OF_COORDINATORS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
+_OF_COORDINATORS = {OFFSETS_TOPIC: True, TRANSACTIONS_TOPIC: True, SHARE_STATE_TOPIC: False}
+"""Each with whether it is compacted."""
 
 
 class ClusterTopics:
@@ -89,7 +91,7 @@ class ClusterTopics:
             raise TopicExistsError(f"topic {clash!r} exists")
         replicas = self._placed(view, topic)
         if not is_trial and topic.name not in _OF_COORDINATORS:
-            self._ensure_coordinators(control, view)
+            self.ensure_coordinators(control, view)
         topic_id = None
         if not is_trial:
             isr = [_living(view.registrations, each) for each in replicas]
@@ -103,17 +105,17 @@ class ClusterTopics:
             settings=settings_of(config),
         )
 
-    def _ensure_coordinators(self, control: Control, view: View) -> None:
-        """Who has topics has groups and transactions: their topics are made with the first one."""
-        for name in _OF_COORDINATORS:
+    def ensure_coordinators(self, control: Control, view: View) -> None:
+        """Who has topics has groups, transactions and queues: their topics are made with the first one."""
+        for name, is_compacted in _OF_COORDINATORS.items():
             if name not in view.topics:
-                self._make_internal(control, view, name)
+                self._make_internal(control, view, name, is_compacted=is_compacted)
 
-    def _make_internal(self, control: Control, view: View, name: str) -> None:
+    def _make_internal(self, control: Control, view: View, name: str, *, is_compacted: bool) -> None:
         factor = min(self._replication_factor, len(_racks(view)))
         replicas = place(_racks(view), 1, factor, self._chance)
         isr = [_living(view.registrations, each) for each in replicas]
-        config = internal_config(self._directory.config, is_compacted=True).to_properties()
+        config = internal_config(self._directory.config, is_compacted=is_compacted).to_properties()
         own = own_settings(self._directory, config)
         with suppress(TopicExistsError):
             control.create_topic(name, replicas, isr, config=own)

@@ -5,18 +5,30 @@ from __future__ import annotations
 from logstore.broker.codes import ErrorCode
 from logstore.broker.groups.requests import ListGroupsResult as Listed
 from logstore.broker.pending import Answered, Pending
+from logstore.broker.share.kept import STORED, Names
 from logstore.broker.share.requests import DescribedShareGroup
 from logstore.broker.share.requests import ListShareGroupsResult as ListedShareGroups
 from logstore.logdir.acls import CLUSTER_NAME, Operation, ResourceType
 from logstore.wire.handlers.call import Call
 from logstore.wire.handlers.group_kinds import GroupType
+from logstore.wire.handlers.share_coordinator import ask
 from logstore.wire.handlers.then import then, then_ask
 from logstore.wire.messages.groups.list_groups import Group, ListGroupsRequest, ListGroupsResponse
 
 
 def answer(call: Call, request: ListGroupsRequest, version: int) -> Pending[ListGroupsResponse]:
     """The groups that the client may see: consumers' and share groups."""
+    if STORED in request.states_filter:
+        return then(ask(call, lambda states: states.names(), Names), _of_states)
     return then_ask(call.broker.list_groups(), lambda listed: _and_share_groups(call, request, listed))
+
+
+def _of_states(found: Names) -> ListGroupsResponse:
+    """Another node asks for the groups of which this one has states."""
+    return ListGroupsResponse(
+        error_code=found.error,
+        groups=tuple(Group(each, GroupType.SHARE, STORED, GroupType.SHARE) for each in found.names),
+    )
 
 
 def _and_share_groups(call: Call, request: ListGroupsRequest, listed: Listed) -> Pending[ListGroupsResponse]:

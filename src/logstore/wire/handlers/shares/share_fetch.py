@@ -13,7 +13,7 @@ from logstore.broker.share.requests import ShareAcknowledgeRequest as ToTakeIn
 from logstore.broker.share.requests import ShareFetchRequest as ToTake
 from logstore.broker.share.requests import ShareFetchResult as Taken
 from logstore.wire.handlers.call import Call
-from logstore.wire.handlers.share_sessions import Member, Place
+from logstore.wire.handlers.share_sessions import FIRST_EPOCH, Member, Place
 from logstore.wire.handlers.shares.aborted import without_aborted
 from logstore.wire.handlers.shares.said import Said, check, place_of
 from logstore.wire.handlers.shares.share_acknowledge import outcomes
@@ -102,6 +102,7 @@ def _fetch(
         max_bytes=most_bytes,
         min_bytes=request.min_bytes,
         acknowledgements=said.partitions,
+        begins=request.share_session_epoch == FIRST_EPOCH,
     )
 
     def give(result: Taken) -> Pending[ShareFetchResponse]:

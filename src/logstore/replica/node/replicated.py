@@ -1,0 +1,32 @@
+"""Waiting for all in-sync replicas to have what a coordinator has written."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from logstore.broker.codes import NONE, ErrorCode
+from logstore.broker.pending import Answered, Pending, Promise
+from logstore.replica.node.partition import PartitionReplica
+from logstore.schedule import Scheduler, Task
+
+_PATIENCE_MS: Final = 5_000
+"""How long an answer waits for the replicas: Kafka's ``offsets.commit.timeout.ms``."""
+
+
+def when_replicated(replica: PartitionReplica, epoch: int, scheduler: Scheduler) -> Pending[ErrorCode]:
+    """Of what the log has now. ``NOT_COORDINATOR`` if the leader epoch ends first, and
+    ``COORDINATOR_NOT_AVAILABLE`` if it takes too long: then it may still become of it what was wanted."""
+    log = replica.log
+    end = log.log_end_offset
+    if log.high_watermark >= end and replica.leader_epoch == epoch:
+        return Answered(NONE)
+    promise: Promise[ErrorCode] = Promise()
+    late = Task("answer", lambda: promise.complete(ErrorCode.COORDINATOR_NOT_AVAILABLE), None)
+
+    def done(code: ErrorCode) -> None:
+        late.cancel()
+        promise.complete(NONE if code is NONE else ErrorCode.NOT_COORDINATOR)
+
+    scheduler.promptly(_PATIENCE_MS, late)
+    replica.when_replicated(end, epoch, done)
+    return promise

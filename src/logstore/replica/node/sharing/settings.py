@@ -1,0 +1,49 @@
+"""The settings of groups in a cluster: kept by the coordinator of the nodes, so that all of them know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from logstore.broker.group_settings import DEFAULTS, config_from, texts_of
+from logstore.broker.share.requests import ShareGroupConfig
+from logstore.errors import InvalidConfigError, RetriableError
+from logstore.logdir.group_settings import MOST_GROUPS, changed
+from logstore.replica.coordination.interface import Session, View
+
+
+class ClusterGroupSettings:
+    """See :class:`~logstore.wire.handlers.call.GroupSettings`. A change is known here a little later than it
+    returns, and elsewhere as well."""
+
+    def __init__(self, view: Callable[[], View], session: Callable[[], Session | None]) -> None:
+        self._view = view
+        self._session = session
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._view().groups))
+
+    def own(self, group: str) -> Mapping[str, str]:
+        return self._view().groups.get(group, {})
+
+    def defaults(self) -> Mapping[str, str]:
+        return texts_of(DEFAULTS)
+
+    def config_of(self, group: str) -> ShareGroupConfig:
+        return config_from(self._view().groups.get(group))
+
+    def alter(self, group: str, changes: Mapping[str, str | None], *, validate_only: bool = False) -> None:
+        """
+        Raises:
+            InvalidConfigError: a name is unknown, or a value is out of range; names it. Nothing is changed.
+            RetriableError: the node is not one of the cluster now.
+        """
+        settings = changed({group: self.own(group)}, group, changes)
+        groups = self._view().groups
+        if settings.get(group) and group not in groups and len(groups) >= MOST_GROUPS:
+            raise InvalidConfigError(f"{MOST_GROUPS} groups have settings already; delete those of others")
+        if validate_only:
+            return
+        session = self._session()
+        if session is None:
+            raise RetriableError("the node is not one of the cluster now; try again")
+        session.configure_group(group, lambda own: changed({group: own}, group, changes).get(group, {}))

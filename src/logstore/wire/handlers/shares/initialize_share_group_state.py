@@ -1,0 +1,30 @@
+"""InitializeShareGroupState."""
+
+from __future__ import annotations
+
+from logstore.broker.codes import ErrorCode
+from logstore.broker.pending import Pending
+from logstore.broker.share.kept import Beginning
+from logstore.wire.handlers.call import Call
+from logstore.wire.handlers.shares.kept import answer_codes, keys_of, refused
+from logstore.wire.messages.shares.initialize_share_group_state import (
+    InitializeShareGroupStateRequest,
+    InitializeShareGroupStateResponse,
+)
+
+
+def answer(
+    call: Call, request: InitializeShareGroupStateRequest, version: int
+) -> Pending[InitializeShareGroupStateResponse]:
+    """A group is to work on partitions."""
+    keys = keys_of(request.group_id, request.topics)
+    parts = [each for topic in request.topics for each in topic.partitions]
+    wanted = [Beginning(key, each.start_offset) for key, each in zip(keys, parts, strict=True)]
+    return answer_codes(call, keys, lambda states: states.begin(wanted), InitializeShareGroupStateResponse)
+
+
+def refuse(
+    request: InitializeShareGroupStateRequest, code: ErrorCode, version: int
+) -> InitializeShareGroupStateResponse:
+    """The error."""
+    return InitializeShareGroupStateResponse(refused(request.group_id, request.topics, code))

@@ -1,0 +1,45 @@
+"""The state of share-partitions, for a new leader; a broker asks the share coordinator (KIP-932)."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from logstore.format.messages.fields import NO_UUID, Int16, Int32, Int64, String, Uuid
+from logstore.format.messages.message import Message
+from logstore.wire.messages.shares.kept import StateBatch, Topic
+
+
+class ReadShareGroupStateRequest(NamedTuple):
+    """Which partitions of which group. From then on leaders of earlier epochs are fenced."""
+
+    group_id: String = ""
+    topics: tuple[Topic, ...] = ()
+
+
+class PartitionResult(NamedTuple):
+    """All of a state."""
+
+    partition: Int32 = 0
+    error_code: Int16 = 0
+    error_message: String | None = None
+    state_epoch: Int32 = 0
+    start_offset: Int64 = 0
+    """-1: the group has not begun."""
+    state_batches: tuple[StateBatch, ...] = ()
+
+
+class TopicResult(NamedTuple):
+    """Partitions of one topic."""
+
+    topic_id: Uuid = NO_UUID
+    partitions: tuple[PartitionResult, ...] = ()
+
+
+class ReadShareGroupStateResponse(NamedTuple):
+    """The states."""
+
+    topics: tuple[TopicResult, ...] = ()
+
+
+REQUEST: Final = Message(ReadShareGroupStateRequest, 0, 0, flexible=0)
+RESPONSE: Final = Message(ReadShareGroupStateResponse, 0, 0, flexible=0)

@@ -1,0 +1,326 @@
+"""Queues (share groups) of a cluster. Costs about 30 s."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from contextlib import suppress
+
+import pytest
+
+import logstore
+from logstore.broker.codes import ErrorCode
+from logstore.broker.pending import wait_for
+from logstore.broker.share.kept import AS_SET, Beginning, Reading, Writing
+from logstore.broker.share.states import RecordState
+from logstore.broker.share.stored import ShareChange
+from logstore.errors import JobLostError, RetriableError, UnknownGroupError, UsageError
+from logstore.format.messages.share_records import ShareBatch, ShareKey
+from logstore.format.names import SHARE_STATE_TOPIC
+from logstore.model import TopicPartition
+from logstore.replica.node.coordinating import GROUPS
+from logstore.replica.node.sharing.states import SHARE_STATES
+from tests.replica.node.cluster import Cluster, eventually
+
+NONE = ErrorCode.NONE
+TIMEOUT = 30
+
+
+@pytest.fixture
+def three(tmp_path):
+    cluster = Cluster(tmp_path)
+    yield cluster
+    cluster.close()
+
+
+def create(cluster, name="jobs", partitions=3):
+    with logstore.connect(*cluster.addresses) as connected:
+        config = logstore.TopicConfig(min_insync_replicas=2)
+        connected.create_topic(name, partitions=partitions, config=config)
+    for each in [*(TopicPartition(name, number) for number in range(partitions)), GROUPS, SHARE_STATES]:
+        cluster.wait_for_isr(each, 3)
+        cluster.leader_of(each)
+
+
+def send(connected, count, topic="jobs", first=0):
+    with connected.producer(acks="all") as producer:
+        sent = [producer.send(topic, b"%d" % number) for number in range(first, first + count)]
+        for each in sent:
+            each.result()
+
+
+def drain(queue, count, *, accept=True):
+    """So many jobs, with how often each was delivered."""
+    found = []
+    deadline = time.monotonic() + TIMEOUT
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"{len(found)} of {count} jobs have come"
+        for job in queue.poll(timeout=1):
+            found.append((int(job.value), job.delivery_count))
+            if accept:
+                job.accept()
+    queue.flush()
+    return found
+
+
+def lead_all(cluster, node_id, partitions):
+    """Let a node lead these, too."""
+    others = [each for each in (1, 2, 3) if each != node_id]
+    with logstore.connect(*cluster.addresses) as connected:
+        connected.reassign(dict.fromkeys(partitions, (node_id, *others)))
+        eventually(lambda: not connected.reassignments())
+    controller = eventually(
+        lambda: next((each for each in cluster.nodes.values() if each.is_controller), None)
+    )
+    for each in partitions:
+        eventually(lambda each=each: cluster.state_of(each).replicas[0] == node_id)
+    controller._broker.cluster.elect(partitions, is_unclean=False)
+    for each in partitions:
+        eventually(lambda each=each: each in cluster.nodes[node_id].led)
+
+
+def listed(connected):
+    """Nothing while a node that is gone is asked."""
+    with suppress(RetriableError):
+        return [(each.group, each.state) for each in connected.queues()]
+
+
+def test_workers_share_the_jobs_of_all_nodes(three):
+    create(three)
+    assert len({three.leader_of(TopicPartition("jobs", each)).node_id for each in range(3)}) == 3
+    with logstore.connect(*three.addresses) as connected:
+        send(connected, 300)
+        found = []
+        with (
+            connected.queue("jobs", group="workers") as one,
+            connected.queue("jobs", group="workers") as other,
+        ):
+            deadline = time.monotonic() + TIMEOUT
+            while len(found) < 300 and time.monotonic() < deadline:
+                for queue in (one, other):
+                    for job in queue.poll(timeout=0.2, max_jobs=20):
+                        found.append((int(job.value), job.delivery_count))
+                        job.accept()
+        assert sorted(found) == [(number, 1) for number in range(300)]
+        with connected.queue("jobs", group="workers") as queue:
+            assert queue.poll(timeout=0.5) == []
+        with connected.queue("jobs", group="others") as queue:
+            assert sorted(drain(queue, 300)) == [(number, 1) for number in range(300)]
+
+
+@pytest.mark.parametrize("role", ["records", "members", "states", "all"])
+def test_what_was_accepted_stays_so_when_a_node_is_gone(three, role):
+    """And what was not comes again, as one delivery more if it was taken before."""
+    create(three, partitions=1)
+    job_partition = TopicPartition("jobs", 0)
+    partition = {"records": job_partition, "members": GROUPS, "states": SHARE_STATES, "all": SHARE_STATES}[
+        role
+    ]
+    if role == "all":
+        lead_all(three, three.leader_of(SHARE_STATES).node_id, [job_partition, GROUPS])
+    with logstore.connect(*three.addresses) as connected:
+        send(connected, 40)
+        with connected.queue("jobs", group="workers", record_lock_duration_ms=2_000) as queue:
+            jobs = []
+            while len(jobs) < 40:
+                jobs += queue.poll(timeout=1, max_jobs=40 - len(jobs))
+            for job in jobs[:25]:
+                job.accept()
+            queue.flush()
+            gone = three.leader_of(partition).node_id
+            three.crash(gone)
+            again = drain(queue, 15)
+        assert sorted(again) == [(number, 2) for number in range(25, 40)]
+        send(connected, 5, first=40)
+        with connected.queue("jobs", group="workers") as queue:
+            assert sorted(drain(queue, 5)) == [(number, 1) for number in range(40, 45)]
+            assert queue.poll(timeout=0.5) == []
+
+
+def test_an_earlier_leader_changes_nothing_any_more(three):
+    create(three, partitions=1)
+    states = eventually(lambda: three.leader_of(SHARE_STATES))._broker.share_states
+    key = ShareKey("g", uuid.uuid4(), 0)
+
+    def ask(pending):
+        (found,) = wait_for(pending, TIMEOUT).values()
+        return found
+
+    done = ShareChange(3, (ShareBatch(3, 5, RecordState.ACKNOWLEDGED, 1),), 7)
+    assert ask(states.read([Reading(key, 7)])).error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert ask(states.write([Writing(key, 0, done)])) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert ask(states.begin([Beginning(key)])) is NONE
+    assert ask(states.begin([Beginning(key, 17)])) is NONE, "it has begun"
+    assert ask(states.read([Reading(key, 7)])).state.start_offset == AS_SET
+    state_epoch = ask(states.read([Reading(key, 7)])).state.state_epoch
+    assert ask(states.write([Writing(key, state_epoch - 1, done)])) is ErrorCode.FENCED_STATE_EPOCH
+    assert ask(states.write([Writing(key, state_epoch, done)])) is NONE
+    found = ask(states.read([Reading(key, 8)]))
+    assert (found.error, found.state.start_offset, found.state.batches) == (NONE, 3, done.batches)
+    late = ShareChange(4, (), 7)
+    assert ask(states.write([Writing(key, state_epoch, late)])) is ErrorCode.FENCED_LEADER_EPOCH
+    assert ask(states.read([Reading(key, 7)])).error is ErrorCode.FENCED_LEADER_EPOCH
+    assert ask(states.read([Reading(key, 8)])).state.start_offset == 3
+    more = key._replace(partition=1)
+    assert ask(states.begin([Beginning(more)])) is NONE
+    assert ask(states.read([Reading(more, 0)])).state.start_offset == 0, "of a topic that is known"
+    assert ask(states.delete([key])) is NONE
+    assert ask(states.read([Reading(key, 9)])).error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert ask(states.begin([Beginning(key)])) is NONE
+    assert ask(states.read([Reading(key, 9)])).state.state_epoch > state_epoch
+
+
+def test_settings_are_known_to_all_nodes(three):
+    create(three)
+    with logstore.connect(*three.addresses) as connected:
+        with connected.queue("jobs", group="workers", delivery_count_limit=2, record_lock_duration_ms=1_000):
+            pass
+        for node in three.nodes.values():
+            config = eventually(
+                lambda node=node: (
+                    found := node._broker.group_settings.config_of("workers"),
+                    found.delivery_count_limit == 2 and found,
+                )[1]
+            )
+            assert config.record_lock_duration_ms == 1_000
+        send(connected, 6)
+        with connected.queue(
+            "jobs", group="workers", delivery_count_limit=2, record_lock_duration_ms=1_000
+        ) as queue:
+            assert len(drain(queue, 6, accept=False)) == 6
+            time.sleep(1.1)
+            assert {count for _, count in drain(queue, 6, accept=False)} == {2}
+            time.sleep(1.1)
+            assert queue.poll(timeout=0.5) == [], "each was delivered twice"
+
+
+def test_new_partitions_are_read_from_their_beginning(three):
+    create(three, partitions=1)
+    with logstore.connect(*three.addresses) as connected:
+        send(connected, 3)
+        with connected.queue("jobs", group="late", auto_offset_reset="latest") as queue:
+            assert queue.poll(timeout=0.5) == []
+            connected.add_partitions("jobs", 2)
+            three.leader_of(TopicPartition("jobs", 1))
+            with connected.producer(acks="all") as producer:
+                producer.send("jobs", b"7", partition=1).result()
+            assert drain(queue, 1) == [(7, 1)]
+
+
+def test_queues_are_listed_and_deleted(three):
+    create(three)
+    with logstore.connect(*three.addresses) as connected:
+        assert connected.queues() == []
+        send(connected, 10)
+        with connected.queue("jobs", group="workers") as queue:
+            drain(queue, 10)
+            assert listed(connected) == [("workers", "Stable")]
+            with pytest.raises(UsageError, match="has workers"):
+                connected.delete_queue("workers")
+        eventually(lambda: listed(connected) == [("workers", "Empty")])
+        three.crash(three.leader_of(GROUPS).node_id)
+        eventually(lambda: listed(connected) == [("workers", "Empty")])
+        connected.delete_queue("workers")
+        assert connected.queues() == []
+        with pytest.raises(UnknownGroupError):
+            connected.delete_queue("workers")
+        with connected.queue("jobs", group="workers") as queue:
+            assert sorted(drain(queue, 10)) == [(number, 1) for number in range(10)]
+
+
+def test_what_was_done_of_a_deleted_topic_is_forgotten(three):
+    create(three)
+    create(three, "others")
+    with logstore.connect(*three.addresses) as connected:
+        send(connected, 10)
+        with connected.queue("jobs", group="workers") as queue:
+            drain(queue, 10)
+        with connected.queue("others", group="others"):
+            pass
+        connected.delete_topic("jobs")
+        eventually(lambda: listed(connected) == [("others", "Empty")])
+        create(three)
+        send(connected, 10)
+        with connected.queue("jobs", group="workers") as queue:
+            assert sorted(drain(queue, 10)) == [(number, 1) for number in range(10)]
+
+
+def test_a_nodes_own_store_says_where_queues_are(three):
+    create(three)
+    with pytest.raises(UsageError, match=r"logstore\.connect\(\)"):
+        three.stores[1].queue("jobs", group="g")
+
+
+def test_a_store_takes_its_queues_into_a_cluster(tmp_path):
+    with logstore.open(tmp_path / "node-1") as store:
+        store.create_topic("jobs")
+        store["jobs"].extend([b"%d" % number for number in range(10)])
+        with store.queue("jobs", group="workers") as queue:
+            for job in queue.poll(max_jobs=6):
+                job.accept()
+    cluster = Cluster(tmp_path, 2)
+    try:
+        cluster.leader_of(TopicPartition("jobs", 0))
+        cluster.leader_of(TopicPartition(SHARE_STATE_TOPIC, 0))
+        with (
+            logstore.connect(*cluster.addresses) as connected,
+            connected.queue("jobs", group="workers") as queue,
+        ):
+            assert sorted(drain(queue, 4)) == [(number, 1) for number in range(6, 10)]
+    finally:
+        cluster.close()
+
+
+def test_workers_go_on_while_nodes_come_and_go(three):
+    """Each job is done, and none that was accepted comes again."""
+    create(three)
+    count = 1_500
+    accepted, unknown, doubled, has_ended = set(), set(), [], threading.Event()
+
+    def work():
+        with (
+            logstore.connect(*addresses) as mine,
+            mine.queue("jobs", group="workers", record_lock_duration_ms=2_000) as queue,
+        ):
+            numbers = []
+            while not has_ended.is_set():
+                try:
+                    jobs = queue.poll(timeout=0.2, max_jobs=20)
+                    numbers = [int(job.value) for job in jobs]
+                    doubled.extend(number for number in numbers if number in accepted)
+                    for job in jobs:
+                        job.accept()
+                    queue.flush()
+                    accepted.update(numbers)
+                except (JobLostError, RetriableError):  # what became of some is not known
+                    unknown.update(numbers)
+
+    addresses = three.addresses
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for each in threads:
+        each.start()
+    partitions = [TopicPartition("jobs", number) for number in range(3)]
+    try:
+        with logstore.connect(*addresses) as connected:
+            for node_id in (1, 2, 3):
+                send(connected, count // 3, first=(node_id - 1) * count // 3)
+                three.crash(node_id)
+                time.sleep(0.5)
+                three.start(node_id, listener=addresses[node_id - 1])
+                for each in [*partitions, GROUPS, SHARE_STATES]:
+                    three.wait_for_isr(each, 3)
+            eventually(lambda: len(accepted | unknown) == count, 60)
+            eventually(lambda: all(is_done(three, each) for each in partitions), 60)
+    finally:
+        has_ended.set()
+        for each in threads:
+            each.join()
+    assert not doubled
+
+
+def is_done(cluster, partition):
+    """Whether the only group has done all records."""
+    taken = cluster.leader_of(partition)._broker._led_shares._taken.values()
+    (found,) = [each.held.describe() for each in taken if each.held.partition == partition] or [None]
+    return found is not None and found.start_offset == found.high_watermark
