@@ -1,5 +1,6 @@
-"""Three nodes in a network that is cut and slow, on disks that fill, beside a coordinator that is killed and
-stands still; prints figures. Runs in a namespace of its own:
+"""Three nodes in a network that is cut and slow, on disks that fill, fail and lose what was not flushed, with
+clocks that jump, beside a coordinator that is killed and stands still; prints figures. Runs in a namespace of
+its own:
 
     unshare -n -m python -m tests.replica.node.cut_off files 20 1 /dev/shm/cut
 """
@@ -18,17 +19,22 @@ from pathlib import Path
 from logstore.testing import History
 from tests.interop import kafka
 from tests.replica.coordination import server
+from tests.replica.node.cluster import eventually
 from tests.replica.node.loads import Load
+from tests.replica.node.machines import Clock, Disk, clock_library
 from tests.replica.node.moves import draw_goal, move
 from tests.replica.node.network import HUB, Network
-from tests.replica.node.processes import Processes
-from tests.replica.node.trial import PLACES, try_out
+from tests.replica.node.processes import Processes, wait_until_well
+from tests.replica.node.trial import PARTITIONS, PLACES, TOPICS, try_out
 
-DISK_BYTES = 384 * 1024 * 1024
 NODE_IDS = (1, 2, 3)
 MOST_JAVA = 200_000
 KINDS = ("isolate", "cut one way", "cut both ways", "cut from hub", "slow", "full disk", "kill", "halt")
 OF_ZOOKEEPER = ("kill coordinator", "halt coordinator")
+OF_DISKS = ("power cut", "failing disk")
+OF_CLOCKS = ("clock jump",)
+MOST_JUMP_SECONDS = 86_400
+"""Retention deletes what is older than a week."""
 
 
 class JavaRecords(Load):
@@ -68,12 +74,19 @@ class JavaRecords(Load):
 class Harm:
     """Faults, one at a time."""
 
-    def __init__(self, cluster, network, zookeeper, seed):
+    def __init__(self, cluster, network, zookeeper, disks, clocks, seed):
         self._cluster = cluster
         self._network = network
         self._zookeeper = zookeeper
+        self._disks = disks
+        self._clocks = clocks
         self._rng = random.Random(f"cut off {seed}")
-        self._kinds = KINDS if zookeeper is None else (*KINDS, *OF_ZOOKEEPER)
+        self._kinds = (
+            *KINDS,
+            *(OF_ZOOKEEPER if zookeeper is not None else ()),
+            *(OF_DISKS if disks[1].can_fail else ()),
+            *(OF_CLOCKS if clocks is not None else ()),
+        )
         self.counts = {}
 
     def inject(self):
@@ -143,20 +156,46 @@ class Harm:
         self._zookeeper.pause()
         return self._zookeeper.resume
 
+    def _power_cut(self, node_id):
+        """Of one machine: while another one has not caught up, two would be too many."""
+        self._wait_until_well()
+        self._disks[node_id].fail()
+        self._cluster.nodes[node_id].kill()
+        return lambda: self._put_back(node_id)
 
-def mount_disks(path):
-    """A small one for each node: its directory is in it."""
-    for node_id in NODE_IDS:
-        disk = path / f"disk-{node_id}"
-        disk.mkdir()
-        subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "none", os.fspath(disk)], check=True
-        )
+    def _failing_disk(self, node_id):
+        """The node finds out by itself."""
+        self._wait_until_well()
+        self._disks[node_id].fail()
+        return lambda: self._put_back(node_id)
+
+    def _put_back(self, node_id):
+        node = self._cluster.nodes[node_id]
+        if node.is_running:
+            node.kill()
+        self._disks[node_id].heal()
+        node.start()
+        self._wait_until_well()
+
+    def _wait_until_well(self):
+        for place in PLACES:
+            eventually(lambda place=place: move(self._cluster, *place, NODE_IDS), 60)
+        for topic in (*TOPICS, *(place[0] for place in PLACES if place[0].startswith("__"))):
+            wait_until_well(self._cluster, topic, 1 if topic.startswith("__") else PARTITIONS)
+
+    def _clock_jump(self, node_id):
+        clock = self._clocks[node_id]
+        clock.shift(self._rng.randint(-MOST_JUMP_SECONDS, MOST_JUMP_SECONDS))
+        return lambda: clock.shift(self._rng.choice([0, self._rng.randint(-60, 60)]))
 
 
 def run(path, coordinator, fault_count, seed):
     network = Network(NODE_IDS)
-    mount_disks(path)
+    disks = {node_id: Disk(path / f"disk-{node_id}") for node_id in NODE_IDS}
+    library = clock_library(path)
+    clocks = None
+    if library is not None:
+        clocks = {node_id: Clock(path / f"clock-{node_id}", library) for node_id in NODE_IDS}
     zookeeper = None
     place = os.fspath(path / "cluster")
     if coordinator == "zookeeper":
@@ -164,8 +203,8 @@ def run(path, coordinator, fault_count, seed):
         zookeeper.start()
         place = f"zookeeper://{zookeeper.address}/logstore"
     history = History()
-    cluster = Processes(path, place, network=network)
-    harm = Harm(cluster, network, zookeeper, seed)
+    cluster = Processes(path, place, network=network, disks=disks, clocks=clocks)
+    harm = Harm(cluster, network, zookeeper, disks, clocks, seed)
 
     def inject_all():
         try:

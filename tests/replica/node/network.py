@@ -23,6 +23,8 @@ class Network:
     def __init__(self, node_ids):
         self.node_ids = tuple(node_ids)
         subprocess.run("mkdir -p /run/netns && mount -t tmpfs none /run/netns", shell=True, check=True)
+        # Nodes have mount namespaces of their own: a disk that is unmounted here goes there, too.
+        subprocess.run(["mount", "--make-rshared", "/"], check=True)
         ip("link", "set", "lo", "up")
         ip("link", "add", _BRIDGE, "type", "bridge")
         ip("addr", "add", f"{HUB}/24", "dev", _BRIDGE)

@@ -27,14 +27,15 @@ def free_port():
 class NodeProcess:
     """One node, that may be killed, stopped and started again."""
 
-    def __init__(self, path, node_id, coordinator, settings, network=None):
+    def __init__(self, path, node_id, coordinator, settings, network=None, disk=None, variables=None):
+        """``disk``: where its directory is; ``variables``: more of its environment."""
         self.node_id = node_id
+        self.directory = (disk or path) / f"node-{node_id}"
+        self._environment = {**os.environ, **(variables or {})}
         if network is None:
-            self.directory = path / f"node-{node_id}"
             self._endpoint = ("127.0.0.1", free_port())
             self._within = ()
         else:
-            self.directory = path / f"disk-{node_id}" / f"node-{node_id}"
             self._endpoint = (address_of(node_id), PORT)
             self._within = network.within(node_id)
         self.address = "{}:{}".format(*self._endpoint)
@@ -66,6 +67,7 @@ class NodeProcess:
                         ],
                         stdout=output,
                         stderr=output,
+                        env=self._environment,
                     )
             with socket.socket() as sock:
                 sock.settimeout(1)
@@ -98,12 +100,21 @@ class NodeProcess:
 
 class Processes:
     """Three of them, coordinated through files, or as ``coordinator`` says; in a network of their own if
-    there is one."""
+    there is one, on disks and with clocks of their own if there are some."""
 
-    def __init__(self, path, coordinator="cluster", settings=None, network=None):
+    def __init__(self, path, coordinator="cluster", settings=None, network=None, disks=None, clocks=None):
         wanted = {"min.insync.replicas": "2", **(settings or {})}
         self.nodes = {
-            node_id: NodeProcess(path, node_id, coordinator, wanted, network) for node_id in (1, 2, 3)
+            node_id: NodeProcess(
+                path,
+                node_id,
+                coordinator,
+                wanted,
+                network,
+                disks and disks[node_id].path,
+                clocks and clocks[node_id].variables,
+            )
+            for node_id in (1, 2, 3)
         }
         for node in self.nodes.values():
             node.start()
