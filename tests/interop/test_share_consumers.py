@@ -1,5 +1,5 @@
-"""Kafka's own share consumer on our listener: it takes, accepts, releases and rejects, and shares a partition
-with another and with a worker of ours."""
+"""Kafka's own share consumer on our listener and on a cluster of nodes: it takes, accepts, releases and
+rejects, and shares a partition with another and with a worker of ours."""
 
 from __future__ import annotations
 
@@ -8,18 +8,33 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import logstore
+from logstore.model import TopicPartition
+from logstore.replica.node.coordinating import GROUPS
+from logstore.replica.node.sharing.states import SHARE_STATES
 from logstore.testing import kafka
-from tests.interop.kafka import require_kafka, run_program
+from tests.interop.kafka import require_kafka, run_program, tool_jars
+from tests.interop.test_admin_tools import run
+from tests.replica.node.cluster import Cluster
+from tests.rotation import rotating
 
 pytestmark = pytest.mark.interop
 
 
-@pytest.fixture
-def address():
+@pytest.fixture(params=rotating(["a listener", "a cluster"], 2))
+def address(request, tmp_path):
     require_kafka()
-    with kafka() as made, logstore.connect(str(made)) as store:
+    if request.param == "a listener":
+        with kafka() as made, logstore.connect(str(made)) as store:
+            store.create_topic("jobs", partitions=1)
+            yield str(made)
+        return
+    cluster = Cluster(tmp_path)
+    with logstore.connect(*cluster.addresses) as store:
         store.create_topic("jobs", partitions=1)
-        yield str(made)
+        for each in (TopicPartition("jobs", 0), GROUPS, SHARE_STATES):
+            cluster.wait_for_isr(each, 3)
+    yield ",".join(cluster.addresses)
+    cluster.close()
 
 
 def fill(address, count):
@@ -72,3 +87,24 @@ def test_two_consumers_of_kafka_share_a_partition(address):
             found = [sorted(offset for offset, _ in delivered(each.result())) for each in both]
         assert found == [[0, 1], [2, 3]]
         assert queue.poll(0.3) == []
+
+
+def test_kafkas_tool_lists_describes_and_deletes(address):
+    """6 s."""
+    fill(address, 2)
+    tool = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
+    with logstore.connect(address) as store, store.queue("jobs", group="g") as queue:
+        assert queue.poll(5)
+        listed, members, refused = run(
+            address,
+            (tool, "--list"),
+            (tool, "--describe", "--group", "g", "--members"),
+            (tool, "--delete", "--group", "g"),
+            classes=tool_jars(),
+        )
+        assert listed.said.split() == ["g"]
+        assert queue.member_id in members.said
+        assert "is not EMPTY" in refused.said
+    deleted, left = run(address, (tool, "--delete", "--group", "g"), (tool, "--list"), classes=tool_jars())
+    assert "Deletion of requested share groups ('g') was successful." in deleted.said
+    assert left.said.strip() == ""
