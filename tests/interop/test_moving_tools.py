@@ -50,18 +50,29 @@ def test_a_partition_moves(cluster, tmp_path):
     assert "No partition reassignments found." in listed.said
     assert "Successfully started partition reassignment for t-0" in executed.said
     eventually(lambda: is_at(cluster, goal))
+    back = tmp_path / "back.json"
+    moves[0]["replicas"] = before
+    back.write_text(json.dumps({"version": 1, "partitions": moves}))
+    returning = ("--reassignment-json-file", os.fspath(back))
     verified, described, throttled = run(
         bootstrap,
         (TOOL, "--verify", *file),
         ("org.apache.kafka.tools.TopicCommand", "--describe", "--topic", "t"),
-        (TOOL, "--execute", "--throttle", "1000000", *file),
+        (TOOL, "--execute", "--throttle", "1000000", *returning),
         classes=kafka.tool_jars(),
     )
     assert "Reassignment of partition t-0 is completed." in verified.said
-    assert [each.status for each in (generated, listed, executed, verified, described)] == ["0"] * 5, verified
     assert f"Replicas: {goal[0]},{goal[1]}" in described.said
-    assert "unknown setting 'leader.replication.throttled.replicas'" in throttled.said
-    eventually(lambda: holders(cluster) == set(goal))
+    assert "The inter-broker throttle limit was set to 1000000 B/s" in throttled.said
+    limits = [node._limit for node in cluster.nodes.values()]
+    assert [each.settings().get("follower.replication.throttled.rate") for each in limits] == ["1000000"] * 4
+    eventually(lambda: is_at(cluster, before))
+    (ended,) = run(bootstrap, (TOOL, "--verify", *returning), classes=kafka.tool_jars())
+    assert "Clearing broker-level throttles" in ended.said
+    assert [each.settings() for each in limits] == [{}] * 4
+    every = (generated, listed, executed, verified, described, throttled, ended)
+    assert [each.status for each in every] == ["0"] * len(every), every
+    eventually(lambda: holders(cluster) == set(before))
     assert read(cluster) == [b"1", b"2"]
 
 
@@ -90,6 +101,6 @@ def test_a_move_that_cannot_end_is_called_off(cluster, tmp_path):
     )
     assert "Successfully cancelled" in cancelled.said
     assert "No partition reassignments found." in after.said
-    assert [each.status for each in (executed, listed, cancelled, after)] == ["0"] * 4
+    assert [each.status for each in (executed, listed, cancelled, after)] == ["0"] * 4, cancelled
     assert set(cluster.state_of(T).replicas) == set(before)
     assert read(cluster) == [b"1"]

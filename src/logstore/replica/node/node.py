@@ -160,9 +160,9 @@ class Node:
         """Whether it was told of everything once, with a controller."""
         self._links = Links(f"logstore-node-{node_id}", tls=peer_tls, sasl=peer_sasl)
         self._reaches = protocol_of(has_tls=peer_tls is not None, has_sasl=peer_sasl is not None)
-        limit = CatchUpLimit(follower_replication_throttled_rate, self.now_ms)
+        self._limit = CatchUpLimit(follower_replication_throttled_rate, self.now_ms)
         self._fetchers = Fetchers(
-            lambda: self._member, self._endpoint_of, self._connect, self._topic_id_of, limit
+            lambda: self._member, self._endpoint_of, self._connect, self._topic_id_of, self._limit
         )
         self._decisions = Decisions(self._rules_of)
         self._adoption = Adoption(self.directory, coordinator)
@@ -208,7 +208,7 @@ class Node:
             Peers(self._endpoint_of, self._connect),
             lambda: self._session,
             self._was_deleted,
-            Administering(view, self._decisions, control),
+            Administering(view, self._decisions, control, self._limit),
             read_from_followers=read_from_followers,
         )
 

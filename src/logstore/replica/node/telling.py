@@ -41,6 +41,8 @@ class LivingNodes:
         self.elect = administering.elect
         self.reassign = administering.reassign
         self.moving = administering.moving
+        self.throttle = administering.limit.change
+        self.throttles = administering.limit.settings
 
     def brokers(self) -> tuple[BrokerEndpoint, ...]:
         living = self._view().living

@@ -154,6 +154,18 @@ class ClusterNodes(Protocol):
         """The partitions that move."""
         ...
 
+    def throttle(self, settings: Mapping[str, str | None], *, validate_only: bool = False) -> None:
+        """Limit how fast this node copies what is not in sync, by Kafka's names; None ends a limit.
+
+        Raises:
+            InvalidConfigError: it has no such setting, or this is no rate.
+        """
+        ...
+
+    def throttles(self) -> Mapping[str, str]:
+        """Those that were set."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Node:

@@ -11,6 +11,7 @@ from logstore.broker.requests import Reassignment
 from logstore.model import TopicPartition
 from logstore.replica.coordination.interface import Control, View
 from logstore.replica.node.controller.deciding import Decisions
+from logstore.replica.node.limiting import CatchUpLimit
 from logstore.replica.rules.partition_state import PartitionState
 from logstore.replica.rules.reassigning import is_moving, origin, target
 from logstore.warning import inform, warn
@@ -28,8 +29,13 @@ class Administering:
     """Safe to use from many threads."""
 
     def __init__(
-        self, view: Callable[[], View], decisions: Decisions, control: Callable[[], Control | None]
+        self,
+        view: Callable[[], View],
+        decisions: Decisions,
+        control: Callable[[], Control | None],
+        limit: CatchUpLimit,
     ) -> None:
+        self.limit = limit
         self._view = view
         self._decisions = decisions
         self._control = control

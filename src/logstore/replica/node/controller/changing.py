@@ -38,6 +38,8 @@ from logstore.replica.rules.partition_state import Member, Registration
 from logstore.replica.rules.reassigning import target
 
 _NO_FACTOR = -1
+_THROTTLED = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
+"""Kafka's tool names so what it moves slowly. Here a node's limit is for all that is not in sync."""
 _OF_COORDINATORS = {OFFSETS_TOPIC: True, TRANSACTIONS_TOPIC: True, SHARE_STATE_TOPIC: False}
 """Each with whether it is compacted."""
 
@@ -171,6 +173,8 @@ class ClusterTopics:
 
     def _configure(self, control: Control, wanted: ConfigChange, *, is_trial: bool) -> None:
         topic = self._topic(self._view(), wanted.name)
+        given = {name: value for name, value in wanted.settings.items() if name not in _THROTTLED}
+        wanted = wanted._replace(settings=given)
         defaults = self._directory.config.topic.to_properties()
         settings = changed_settings(defaults, config_of(self._directory, topic), wanted)
         TopicConfig.from_properties(settings)

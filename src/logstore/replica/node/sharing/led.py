@@ -5,7 +5,8 @@ read from the share coordinator, which fences the leaders before. What is taken 
 leads, or when a change of it could not be stored; members are told to ask again. Whenever a member begins,
 it is looked whether the group has been deleted since, and has begun anew.
 
-Lock: ``_lock`` guards what is taken up. Nothing is called with it held.
+Lock: ``_lock`` guards what is taken up. With it held, nothing is called but the writer, which takes note of
+something.
 """
 
 from __future__ import annotations
@@ -182,6 +183,11 @@ class LedShares:
 
     def _take_up(self, wanted: TopicIdPartition, reading: Reading, found: ReadState) -> None:
         """Unless something has come in between: the member asks again."""
+        if found.error is ErrorCode.GROUP_ID_NOT_FOUND:  # it was deleted
+            with self._lock:
+                taken = self._taken.get(reading.key)
+            if taken is not None:
+                self._let_go(reading.key, taken)
         if found.error is not NONE or self._epoch_in(wanted) != reading.leader_epoch:
             return
         config = self._config_of(reading.key.group_id)
@@ -199,12 +205,10 @@ class LedShares:
             is_new = known is None or known.kept.is_lost or known.kept.epochs < kept.epochs
             if is_new:
                 self._taken[reading.key] = _Taken(held, kept, config)
-        if not is_new:
-            return  # another request was faster
-        if known is not None:
+                if change is not None:  # before anything that is made of the state
+                    kept.write([(reading.key, change)])
+        if is_new and known is not None:
             known.kept.lose()
-        if change is not None:
-            kept.write([(reading.key, change)])
 
     # The node
 

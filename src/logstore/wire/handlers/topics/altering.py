@@ -12,7 +12,7 @@ from logstore.broker.pending import Pending
 from logstore.broker.requests import AlterConfigsRequest, ConfigChange, TopicsResult
 from logstore.errors import LogstoreError
 from logstore.logdir.acls import Operation
-from logstore.wire.handlers.call import Call, told
+from logstore.wire.handlers.call import Call, ClusterNodes, told
 from logstore.wire.handlers.then import then
 from logstore.wire.handlers.topics.resources import ConfigResource, Refusal, denied, invalid
 
@@ -86,7 +86,22 @@ def _alter_at_once(
         return plan
     if resource.resource_type == ConfigResource.GROUP:
         return _alter_group(call, plan, validate_only=validate_only)
+    if call.node.cluster is not None:
+        return _throttle(call, call.node.cluster, plan, validate_only=validate_only)
     return _alter_broker(plan)
+
+
+def _throttle(call: Call, cluster: ClusterNodes, change: ConfigChange, *, validate_only: bool) -> Refusal:
+    """How fast this node of a cluster catches up is all that can be changed."""
+    if change.name != str(call.node.node_id):
+        return invalid(f"this is broker {call.node.node_id}; ask broker {change.name!r} itself")
+    if change.replaces or change.appended or change.subtracted:
+        return invalid(f"settings of broker {change.name} are set and deleted one by one, and are no lists")
+    try:
+        cluster.throttle(change.settings, validate_only=validate_only)
+    except LogstoreError as error:
+        return Refusal(code_of(error), str(error))
+    return Refusal(ErrorCode.NONE)
 
 
 def _alter_broker(change: ConfigChange) -> Refusal:

@@ -110,6 +110,9 @@ def _of_node(call: Call, request: DescribeConfigsRequest, store: tuple[Setting, 
     yield Setting("node.id", node_id, False, SettingKind.INT)
     where = f"{node.endpoint.host}:{node.endpoint.port}"
     yield Setting("advertised.listeners", where, False, SettingKind.LIST)
+    if node.cluster is not None:
+        for name, value in node.cluster.throttles().items():
+            yield Setting(name, value, False, SettingKind.LONG)
     yield from settings_of(node.config, with_documentation=request.include_documentation)
     yield from store
 
