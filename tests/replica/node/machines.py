@@ -11,7 +11,8 @@ from pathlib import Path
 
 from tests.kernel.disks import MIB, LoopDisk, missing_for
 
-DISK_BYTES = 384 * MIB
+DISK_BYTES = 1536 * MIB
+"""Of an image that takes only what is written."""
 _KIND = "ext4"
 _SHIFT = Path(__file__).parent / "clock_shift.c"
 
