@@ -228,7 +228,8 @@ class LeaderFencedError(FencedError):
 
 class JobLostError(FencedError):
     """The lock of a queue's job has run out, and another worker may have it (Kafka's INVALID_RECORD_STATE).
-    What was said of it does not count."""
+    What was said of it does not count; unless the node that gave it out has just gone or handed over: then it
+    may count all the same."""
 
 
 class RetriableError(LogstoreError):

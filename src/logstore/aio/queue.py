@@ -15,7 +15,7 @@ from logstore.arguments import check_callable, shown
 from logstore.clients.queues.job import Delay, Job
 from logstore.clients.queues.queue import Queue, WorkReport
 from logstore.clients.settings import QueueConfig
-from logstore.errors import JobLostError, UsageError
+from logstore.errors import JobLostError, RetriableError, UsageError
 from logstore.model import BoundToProcess
 from logstore.warning import warn
 
@@ -78,7 +78,18 @@ class AsyncQueue(Polled, BoundToProcess):
         """
         check_callable(function, "function")
         accepted = released = lost = 0
-        async for job in self.drain() if until_empty else self:
+        jobs = aiter(self.drain() if until_empty else self)
+        while True:
+            try:
+                job = await anext(jobs)
+            except StopAsyncIteration:
+                break
+            except (JobLostError, RetriableError) as error:
+                if not self.sync.goes_on_after(error, until_empty=until_empty):
+                    raise
+                await asyncio.sleep(self.sync.pause_after(error))
+                jobs = aiter(self.drain() if until_empty else self)
+                continue
             try:
                 doing = function(job)
                 if isawaitable(doing):
@@ -100,10 +111,13 @@ class AsyncQueue(Polled, BoundToProcess):
                 if not job.is_over:
                     await self.accept(job)
                 accepted += 1
-            except JobLostError as error:
-                warn("queue %r: %s", self.group, error)
+            except (JobLostError, RetriableError) as error:
                 lost += 1
-        await self.flush()
+                await asyncio.sleep(self.sync.pause_after(error))
+        try:
+            await self.flush()
+        except JobLostError as error:
+            warn("queue %r: %s", self.group, error)
         return WorkReport(accepted, released, lost)
 
     # What becomes of jobs

@@ -324,3 +324,88 @@ def is_done(cluster, partition):
     taken = cluster.leader_of(partition)._broker._led_shares._taken.values()
     (found,) = [each.held.describe() for each in taken if each.held.partition == partition] or [None]
     return found is not None and found.start_offset == found.high_watermark
+
+
+def test_work_goes_on_when_leaders_hand_over(three):
+    """Locks are lost with them: warnings tell, and the jobs come again."""
+    create(three)
+    done, reports, queues = set(), [], []
+
+    def work(connected):
+        with connected.queue("jobs", group="workers", record_lock_duration_ms=4_000) as queue:
+            queues.append(queue)
+            reports.append(queue.work(lambda job: done.add(int(job.value))))
+
+    addresses = three.addresses
+    with logstore.connect(*addresses) as connected:
+        threads = [threading.Thread(target=work, args=(connected,)) for _ in range(2)]
+        for each in threads:
+            each.start()
+        for node_id in (1, 2, 3):
+            send(connected, 200, first=(node_id - 1) * 200)
+            three.stop(node_id)
+            three.start(node_id, listener=addresses[node_id - 1])
+            for number in range(3):
+                three.wait_for_isr(TopicPartition("jobs", number), 3)
+        eventually(lambda: len(done) == 600, 60)
+        for each in queues:
+            each.stop()
+        for each in threads:
+            each.join(TIMEOUT)
+    assert len(reports) == 2
+
+
+def test_a_partition_without_a_leader_holds_up_nothing_else(three):
+    with logstore.connect(*three.addresses) as connected:
+        connected.create_topic("jobs", partitions=3, replication_factor=1)
+        for number in range(3):
+            three.leader_of(TopicPartition("jobs", number))
+        with connected.producer() as producer:
+            for number in range(30):
+                producer.send("jobs", b"%d" % number, partition=number % 3)
+        three.stop(connected.leaders("jobs")[0])
+        began = time.monotonic()
+        with connected.queue("jobs", group="workers") as queue:
+            found = set()
+            while len(found) < 20:
+                polled = time.monotonic()
+                for job in queue.poll(timeout=0.5):
+                    found.add(int(job.value))
+                    job.accept()
+                assert time.monotonic() - polled < 3
+                assert time.monotonic() - began < TIMEOUT
+            queue.flush()
+        assert time.monotonic() - began < 15, "nor the end"
+
+
+def test_a_poll_ends_in_its_time_while_nobody_coordinates(three):
+    with logstore.connect(*three.addresses) as connected:
+        connected.create_topic("jobs", partitions=1)
+        goal = {("__consumer_offsets", 0): (2,), ("jobs", 0): (1, 3), ("__share_group_state", 0): (1, 3)}
+        connected.reassign(goal)
+        eventually(lambda: not connected.reassignments())
+        eventually(lambda: TopicPartition("jobs", 0) not in three.nodes[2].led)
+        send(connected, 30)
+        with connected.queue("jobs", group="workers", metadata_max_age_ms=100) as queue:
+            three.stop(2)
+            time.sleep(0.2)
+            for _ in range(3):
+                began = time.monotonic()
+                for job in queue.poll(timeout=0.5, max_jobs=5):
+                    job.accept()
+                assert time.monotonic() - began < 2
+            with pytest.raises(RetriableError):
+                logstore.connect(three.nodes[1].address, request_timeout_ms=1_000).queues()
+            three.start(2)
+            assert len(drain(queue, 15)) == 15
+
+
+def test_settings_are_those_of_the_first_worker(three):
+    create(three)
+    with logstore.connect(*three.addresses) as connected:
+        send(connected, 30)
+        with connected.queue("jobs", group="g", record_lock_duration_ms=20_000) as first:
+            assert first.poll(timeout=5, max_jobs=1)
+            with connected.queue("jobs", group="g", record_lock_duration_ms=3_000) as second:
+                (job, *_) = second.poll(timeout=5, max_jobs=1)
+                assert job.seconds_left > 15

@@ -5,6 +5,7 @@ It has no thread. A call takes what is available, and waits in the calling threa
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackType
@@ -24,6 +25,7 @@ from logstore.broker.share.requests import (
     ShareFetchResult,
     ShareGroupConfig,
     ShareGroupHeartbeat,
+    ShareGroupHeartbeatResult,
     TopicIdPartition,
 )
 from logstore.clients.asking import ask
@@ -42,6 +44,8 @@ from logstore.serializing import BYTES, DecoderChoice, check_one_way, decode_fie
 from logstore.warning import warn
 
 _EXAMPLE: Final = 'store.queue("jobs", "more-jobs", group="workers")'
+_PAUSE_SECONDS: Final = 0.5
+"""Of a loop whose broker cannot answer now."""
 _PACE_MS: Final = 50
 """A loop takes as many jobs at a time as it does in so long."""
 _MOST_DOUBLINGS: Final = 20
@@ -123,6 +127,8 @@ class Queue(BoundToProcess):
         """Whether a loop has given its last job, and takes others next."""
         self._wake: Wake | None = None
         self._is_woken_up = False
+        self._beating: tuple[Pending[ShareGroupHeartbeatResult], int] | None = None
+        """A heartbeat without an answer, and how long to wait for that."""
         self._is_working = False
         self._is_stopping = False
         self._join()
@@ -133,8 +139,11 @@ class Queue(BoundToProcess):
         """Be a member, and hear which partitions there are.
 
         Raises:
-            LogstoreError: the group refuses.
+            LogstoreError: the group refuses, or does not answer.
         """
+        self._take_in_beat(ask(self._beat(), "answer the worker's heartbeat", self.config))
+
+    def _beat(self) -> Pending[ShareGroupHeartbeatResult]:
         beat = ShareGroupHeartbeat(
             self.group,
             self.member_id,
@@ -143,7 +152,32 @@ class Queue(BoundToProcess):
             self.config.client_id,
             _shared(self.config),
         )
-        result = ask(self._broker.share_group_heartbeat(beat), "answer the worker's heartbeat", self.config)
+        return self._broker.share_group_heartbeat(beat)
+
+    def _stay(self) -> bool:
+        """Be heard of, without waiting for the answer. Returns whether there is one.
+
+        Raises:
+            LogstoreError: the group refuses, or has not answered for ``request_timeout_ms``.
+        """
+        now_ms = self._clock.monotonic_ms()
+        if self._beating is None:
+            self._beating = self._beat(), now_ms + self.config.request_timeout_ms
+        pending, until_ms = self._beating
+        result = pending.poll()
+        if result is not None:
+            self._beating = None
+            self._take_in_beat(result)
+        elif now_ms >= until_ms:
+            self._beating = None
+            raise RetriableError("the broker did not answer the worker's heartbeat within request_timeout_ms")
+        return result is not None
+
+    def _take_in_beat(self, result: ShareGroupHeartbeatResult) -> None:
+        """
+        Raises:
+            LogstoreError: the group refuses.
+        """
         if result.error in _NOT_A_MEMBER and self._epoch != JOINING:
             self._epoch = JOINING
             self._join()
@@ -206,7 +240,7 @@ class Queue(BoundToProcess):
                 raise _StoppedError
             if self._is_woken_up:
                 self._is_woken_up = False
-                raise RetriableError("wakeup() was called; poll again to go on")
+                raise _WokenUpError("wakeup() was called; poll again to go on")
             self._take_in_fetched()
             if found := self._give(most):
                 return found
@@ -216,8 +250,8 @@ class Queue(BoundToProcess):
                 self._acks.send()
             elif self._acks.send(self._request(most, 0)):
                 continue
-            if is_due:
-                self._join()
+            if is_due and not self._stay() and self._epoch == JOINING:
+                return None  # nothing can be taken before
             if self._failure is not None:
                 failure, self._failure = self._failure, None
                 raise failure
@@ -309,14 +343,17 @@ class Queue(BoundToProcess):
     def _due_ms(self) -> int:
         now_ms = self._clock.monotonic_ms()
         due_ms = self._heard_ms + self.config.metadata_max_age_ms - now_ms
+        if self._beating is not None:
+            due_ms = self._beating[1] - now_ms
         if self._resume_ms > now_ms:
             due_ms = min(due_ms, self._resume_ms - now_ms)
         return max(min(due_ms, LONG_MS), 0)
 
     def _on_wake(self, wake: Wake | None) -> None:
         self._wake = wake
-        if self._under_way is not None:
-            self._under_way.on_wake(wake or wake_none)
+        for pending in (self._under_way, None if self._beating is None else self._beating[0]):
+            if pending is not None:
+                pending.on_wake(wake or wake_none)
         if self._is_woken_up or self._usable.is_over or (self._is_working and self._is_stopping):
             call_wake(wake)
 
@@ -384,8 +421,12 @@ class Queue(BoundToProcess):
             function: does a job.
             until_empty: end when nothing is available.
 
+        It goes on when locks were lost, and, unless it is to end, when a broker that is elsewhere does not
+        answer: warnings tell.
+
         Raises:
             UsageError: ``function`` is an async function or a generator.
+            RetriableError: :meth:`wakeup` was called.
             LogstoreError: the log or the disk failed.
         """
         check_callable(function, "function")
@@ -414,11 +455,27 @@ class Queue(BoundToProcess):
                 if not job.is_over:
                     job.accept()
                 accepted += 1
-            except JobLostError as error:
-                warn("queue %r: %s", self.group, error)
+            except (JobLostError, RetriableError) as error:
+                time.sleep(self.pause_after(error))
                 late += 1
-        self.flush()
+        try:
+            self.flush()
+        except JobLostError as error:
+            warn("queue %r: %s", self.group, error)
         return WorkReport(accepted, released, late)
+
+    @staticmethod
+    def goes_on_after(error: LogstoreError, *, until_empty: bool) -> bool:
+        """Whether :meth:`work` polls again after this."""
+        if isinstance(error, RetriableError):  # at an end it would have to know whether there is anything
+            return not (until_empty or isinstance(error, _WokenUpError))
+        return isinstance(error, JobLostError)
+
+    def pause_after(self, error: LogstoreError) -> float:
+        """Warn, and return for how many seconds to do nothing: a broker that cannot answer now is not asked
+        all the time."""
+        warn("queue %r: %s", self.group, error)
+        return _PAUSE_SECONDS if isinstance(error, RetriableError) else 0.0
 
     def _until_stopped(self, until_empty: bool) -> Iterator[Job]:
         while not self._is_stopping:
@@ -427,6 +484,11 @@ class Queue(BoundToProcess):
                 found = self._usable.alone(polling.wait)
             except _StoppedError:
                 return
+            except (JobLostError, RetriableError) as error:
+                if not self.goes_on_after(error, until_empty=until_empty):
+                    raise
+                time.sleep(self.pause_after(error))
+                continue
             if until_empty and not found:
                 return
             for job in self.one_by_one(found):
@@ -493,7 +555,7 @@ class Queue(BoundToProcess):
         try:
             if not job.is_over:
                 self.settle(job, Acknowledgement.RELEASE, delay=backoff_ms / 1000, reason=reason)
-        except JobLostError as late:
+        except (JobLostError, RetriableError) as late:
             warn("queue %r: %s", self.group, late)
 
     def renew(self, job: Job) -> None:
@@ -592,6 +654,10 @@ class Queue(BoundToProcess):
 
 class _StoppedError(Exception):
     """:meth:`Queue.stop` ends the work."""
+
+
+class _WokenUpError(RetriableError):
+    """:meth:`Queue.wakeup` ends a poll."""
 
 
 def _shared(config: QueueConfig) -> ShareGroupConfig:

@@ -47,6 +47,10 @@ class GroupBroker(LocalBroker):
         self._groups = groups
         self.committed = groups.committed
 
+    def why_no_groups(self) -> ErrorCode:
+        """What a node says that coordinates none: that another does, or that nobody can now."""
+        return ErrorCode.NONE
+
     def forget_topics(self, topics: Iterable[str]) -> None:
         """These topics were deleted: what groups have committed and done of them goes, too. The nodes that
         coordinate that do it."""
@@ -93,7 +97,7 @@ class GroupBroker(LocalBroker):
     def list_groups(self) -> Pending[ListGroupsResult]:
         """Clients ask all nodes, each for its own."""
         if self.terms.look() is None:
-            return Answered(ListGroupsResult(ErrorCode.NONE, ()))
+            return Answered(ListGroupsResult(self.why_no_groups()))
         return super().list_groups()
 
     def describe_groups(self, group_ids: tuple[str, ...]) -> Pending[tuple[DescribedGroup, ...]]:

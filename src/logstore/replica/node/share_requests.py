@@ -62,7 +62,7 @@ class ShareBroker(TransactionBroker):
         self._led_shares = LedShares(directory, replicas, self._states, self.group_settings.config_of)
         self._all_topics = TopicsOfCluster(view)
         self._was_deleted = was_deleted
-        self._members = ShareMembers(self._all_topics, self._states, clock)
+        self._members = self._no_members()
 
     @property
     def share_states(self) -> LedStates:
@@ -70,7 +70,11 @@ class ShareBroker(TransactionBroker):
 
     def use_groups(self, groups: ConsumerGroups) -> None:
         super().use_groups(groups)
-        self._members = ShareMembers(self._all_topics, self._states, self._directory.context.clock)
+        self._members = self._no_members()
+
+    def _no_members(self) -> ShareMembers:
+        clock = self._directory.context.clock
+        return ShareMembers(self._all_topics, self._states, self.group_settings.config_of, clock)
 
     def look_at_shares(self) -> None:
         """See what this node leads, and what others lead now."""
@@ -116,7 +120,7 @@ class ShareBroker(TransactionBroker):
     def list_share_groups(self) -> Pending[ListShareGroupsResult]:
         """Clients ask all nodes, each for its own: those that it coordinates."""
         if self.terms.look() is None:
-            return Answered(ListShareGroupsResult(NONE))
+            return Answered(ListShareGroupsResult(self.why_no_groups()))
         members = self._members
 
         def all_of(found: Names) -> ListShareGroupsResult:

@@ -88,6 +88,11 @@ class TransactionBroker(GroupBroker):
         logs = ClusterLogs(self._node_id, epoch, self._view, self._is_coming, self._markers, self._peers)
         return begin_coordinator(self._directory, storage, logs, storage.load(), self._new_producer_id)
 
+    def why_no_groups(self) -> ErrorCode:
+        view = self._view()
+        is_missing = GROUPS in view.partitions and leader_of(view, GROUPS) is None
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_missing else NONE
+
     def forget_partition(self, partition: TopicPartition) -> None:
         """The node does not hold it any more."""
         self._admission.forget(partition)

@@ -101,14 +101,16 @@ class _Waiting:
     """
 
     def __init__(self, request: ShareFetchRequest, patience_ms: int) -> None:
-        """``patience_ms``: how long to ask again where that may help, if it does not wait for records: who
-        asks for what is there now has to know whether there is nothing, or no answer."""
+        """``patience_ms``: how long to ask again where that may help, for one that only asks what is there
+        now. Of one that says something, too, what became of that counts."""
         now = time.monotonic()
         self.request = request
         self.pending: RemotePending[ShareFetchResult] = RemotePending()
         self.until = now + request.max_wait_ms / 1000
-        self.patience_ms = _GRACE_MS if request.max_wait_ms > 0 else patience_ms
-        self._gives_up = self.until if request.max_wait_ms > 0 else now + patience_ms / 1000
+        self.must_know = request.max_wait_ms <= 0 and not request.acknowledgements
+        """Whether its caller has to know if there is nothing, or no answer."""
+        self.patience_ms = patience_ms if self.must_know else _GRACE_MS
+        self._gives_up = now + patience_ms / 1000 if self.must_know else self.until
         self.asked_count = 0
         """Leaders that have not answered the first time."""
         self._lock = threading.Lock()
@@ -197,7 +199,7 @@ class ShareMember:
             if self._waiting is not waiting:
                 return
             self._waiting = None
-        waiting.bring(_NOTHING if waiting.request.max_wait_ms > 0 else _NO_ANSWER)
+        waiting.bring(_NO_ANSWER if waiting.must_know else _NOTHING)
 
     def _when_known(self, partitions: Iterable[TopicIdPartition], then: Callable[[_Leaders], object]) -> None:
         self._cluster.when_known(dict.fromkeys(each.partition for each in partitions), then)
@@ -353,7 +355,7 @@ class ShareMember:
         if is_over:
             told = result._replace(acknowledged=())
             if is_soft and not has_some:
-                told = _NOTHING if waiting.request.max_wait_ms > 0 else _NO_ANSWER
+                told = _NO_ANSWER if waiting.must_know else _NOTHING
             is_gone = has_some and all(each.error is ErrorCode.UNKNOWN_TOPIC_ID for each in result.partitions)
             if is_gone and not waiting.is_over:  # who asks again at once does not ask all the time
                 loop.try_later(backoff_ms, lambda: waiting.bring(told, throttle_ms))
@@ -391,8 +393,7 @@ class ShareMember:
             if not batches:
                 outcomes[at] = AcknowledgedPartition(partition, ErrorCode.NONE)
             elif node is None:
-                refused = batches if code is ErrorCode.UNKNOWN_TOPIC_ID else ()
-                outcomes[at] = AcknowledgedPartition(partition, code, refused, message)
+                outcomes[at] = shares.outcome_of(request.partitions[at], code, message)
             else:
                 parts.setdefault(node, []).append(at)
 
@@ -521,6 +522,7 @@ class ShareMember:
                 asked,
                 self._client_id,
                 lambda _result, _ms: gathered.add(None),
+                waits_for_broker=False,  # one that is gone has let go what the member had
             )
 
 

@@ -16,10 +16,12 @@ from logstore.broker.share.requests import (
     JOINING,
     LEAVING,
     AcknowledgedPartition,
+    DescribedShareGroup,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResult,
     ShareFetchRequest,
     ShareFetchResult,
+    ShareGroupConfig,
     ShareGroupHeartbeat,
     ShareGroupHeartbeatResult,
     TopicIdPartition,
@@ -113,7 +115,22 @@ class ShareMembers:
         if request.config is None:
             then()
             return
-        wanted = Configure(request.group, request.config)
+
+        def look(found: dict[str, DescribedShareGroup], _: int) -> None:
+            described = found.get(request.group)
+            if described is not None and described.members:  # the settings are theirs
+                then()
+            else:
+                self._set(request, request.config, then)
+
+        target = self._coordinators.of(Kind.GROUP, request.group)
+        ask(self._cluster, target, shares.DESCRIBE, (request.group,), request.client_id, look)
+
+    def _set(
+        self, request: ShareGroupHeartbeat, config: ShareGroupConfig | None, then: Callable[[], object]
+    ) -> None:
+        assert config is not None
+        wanted = Configure(request.group, config)
         gathered: Gathered[str | None] = Gathered(len(shares.SETTINGS), lambda _: then())
         for name in shares.SETTINGS:
 

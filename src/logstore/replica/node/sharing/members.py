@@ -14,7 +14,7 @@ from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.consumer_groups.topics import Topics
 from logstore.broker.pending import Answered, Pending
 from logstore.broker.share.group import Group, refusal_of
-from logstore.broker.share.kept import Beginning, Codes
+from logstore.broker.share.kept import AS_SET, Beginning, Codes
 from logstore.broker.share.requests import (
     HEARTBEAT_INTERVAL_MS,
     LEAVING,
@@ -34,8 +34,15 @@ from logstore.wire.handlers.then import then_ask
 class ShareMembers:
     """Of one term of the coordinator. All methods may be called from many threads."""
 
-    def __init__(self, topics: Callable[[], Topics], states: StateAsker, clock: Clock) -> None:
+    def __init__(
+        self,
+        topics: Callable[[], Topics],
+        states: StateAsker,
+        config_of: Callable[[str], ShareGroupConfig],
+        clock: Clock,
+    ) -> None:
         self._topics = topics
+        self._config_of = config_of
         self._states = states
         self._clock = clock
         self._lock = threading.Lock()
@@ -70,7 +77,10 @@ class ShareMembers:
                 self._begun.setdefault(beat.group, set()).update(map(_place, missing))
             return Answered(self._hear(beat))
 
-        return then_ask(self._states.begin(list(map(Beginning, keys))), go_on)
+        # Leaders may not know yet of settings that the group was just given.
+        begins_at_end = self._config_of(beat.group).auto_offset_reset == "latest"
+        start = AS_SET if begins_at_end else 0
+        return then_ask(self._states.begin([Beginning(key, start) for key in keys]), go_on)
 
     def _topics_of_locked(self, beat: ShareGroupHeartbeat) -> tuple[str, ...]:
         if beat.topics is not None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from logstore.broker.group_settings import DEFAULTS, config_from, texts_of
 from logstore.broker.share.requests import ShareGroupConfig
 from logstore.errors import InvalidConfigError, RetriableError
-from logstore.logdir.group_settings import MOST_GROUPS, changed
+from logstore.logdir.group_settings import MOST_GROUPS, changed, check_setting
 from logstore.replica.coordination.interface import Session, View
+
+_VIEW_SECONDS: Final = 2.0
+_LOOK_SECONDS: Final = 0.002
 
 
 class ClusterGroupSettings:
-    """See :class:`~logstore.wire.handlers.call.GroupSettings`. A change is known here a little later than it
-    returns, and elsewhere as well."""
+    """See :class:`~logstore.wire.handlers.call.GroupSettings`. A change is known here when it returns, and
+    elsewhere a little later."""
 
     def __init__(self, view: Callable[[], View], session: Callable[[], Session | None]) -> None:
         self._view = view
@@ -47,3 +52,13 @@ class ClusterGroupSettings:
         if session is None:
             raise RetriableError("the node is not one of the cluster now; try again")
         session.configure_group(group, lambda own: changed({group: own}, group, changes).get(group, {}))
+        deadline = time.monotonic() + _VIEW_SECONDS
+        while not self._has(group, changes) and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS)
+
+    def _has(self, group: str, changes: Mapping[str, str | None]) -> bool:
+        own = self.own(group)
+        return all(
+            own.get(name) == (None if value is None else check_setting(name, value))
+            for name, value in changes.items()
+        )

@@ -53,9 +53,17 @@ _GROUP: Final = 32
 """The type of a resource."""
 LAST_EPOCH: Final = -1
 """Ends a share session, and lets go what its member has."""
-_LOST: Final = frozenset({ErrorCode.INVALID_RECORD_STATE, ErrorCode.INVALID_REQUEST})
-"""The member does not have one of the records any more. Then nothing counts that was said of the
-partition."""
+_LOST: Final = frozenset(
+    {
+        ErrorCode.INVALID_RECORD_STATE,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+    }
+)
+"""The member does not have one of the records any more: its lock has run out, or ended with the leader that
+gave it. Then nothing counts that was said of the partition; of the last three it may all the same."""
 _NO_SESSION: Final = frozenset({ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH})
 """It has ended, and what the member had was let go: another broker has taken over, say."""
 _NOT_A_MEMBER: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
@@ -242,12 +250,17 @@ def _parse_acknowledge(
 def _outcome(said: AcknowledgePartition, number: int, message: str | None) -> AcknowledgedPartition:
     """What became of what was said of one partition, from the number of its error."""
     code = _code_of(number)
+    return outcome_of(said, code, why_of_number(number, message))
+
+
+def outcome_of(said: AcknowledgePartition, code: ErrorCode, message: str | None) -> AcknowledgedPartition:
+    """What became of what was said of one partition."""
     is_lost = code in _LOST or code is ErrorCode.UNKNOWN_TOPIC_ID
     return AcknowledgedPartition(
         said.partition,
         ErrorCode.INVALID_RECORD_STATE if code in _LOST else code,
         said.batches if is_lost else (),
-        why_of_number(number, message),
+        message,
     )
 
 
