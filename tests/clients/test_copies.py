@@ -125,7 +125,7 @@ def test_a_disk_that_stays_full_ends_the_copy_with_an_error(workers):
         with pytest.raises((StorageError, RetriableError), match=r"out-\d|a log cannot be written"):
             copy(store, settings)
         files.heal()
-        copy(store, settings)
+        copy(store, settings._replace(patience_ms=30_000))
         assert check(store) == (50, True, 0)
 
 

@@ -93,11 +93,12 @@ class Records(Load):
     def _read(self):
         reader = 0
         while not self.is_over.is_set():
+            begin = "latest" if reader else "earliest"  # else a long run would read all again and again
             reader += 1
             try:
                 with (
                     logstore.connect(*self._addresses, request_timeout_ms=5_000) as remote,
-                    remote.consumer("t", auto_offset_reset="earliest") as consumer,
+                    remote.consumer("t", auto_offset_reset=begin) as consumer,
                 ):
                     until = time.monotonic() + 10
                     while not self.is_over.is_set() and time.monotonic() < until:
