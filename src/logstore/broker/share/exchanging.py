@@ -1,5 +1,4 @@
-"""What members of share groups say of records, and the records that they get for it: with partitions that are
-held here, whoever knows which those are."""
+"""Members of share groups say what became of records, and get others. Callers look up the partitions."""
 
 from __future__ import annotations
 

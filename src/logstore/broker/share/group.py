@@ -53,7 +53,7 @@ class Member:
 
 
 def refusal_of(beat: ShareGroupHeartbeat) -> ShareGroupHeartbeatResult | None:
-    """Why a heartbeat means nothing, whoever sends it."""
+    """Why a heartbeat is not valid, if so, for any group and any member."""
     if not beat.group:
         return ShareGroupHeartbeatResult(ErrorCode.INVALID_GROUP_ID, message="a group needs a name")
     if not beat.member_id or beat.member_epoch < LEAVING or beat.rack_id == "":

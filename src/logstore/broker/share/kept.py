@@ -21,6 +21,11 @@ Codes = Mapping[ShareKey, ErrorCode]
 """What became of each share-partition."""
 
 
+def first_error(codes: Codes) -> ErrorCode:
+    """That of the first share-partition that has one; ``NONE`` if none has."""
+    return next((code for code in codes.values() if code is not ErrorCode.NONE), ErrorCode.NONE)
+
+
 class Beginning(NamedTuple):
     """A group is to work on a partition."""
 

@@ -48,7 +48,7 @@ class GroupBroker(LocalBroker):
         self.committed = groups.committed
 
     def why_no_groups(self) -> ErrorCode:
-        """What a node says that coordinates none: that another does, or that nobody can now."""
+        """Why this node, which coordinates no groups now, lists none; ``NONE`` if another one does."""
         return ErrorCode.NONE
 
     def forget_topics(self, topics: Iterable[str]) -> None:

@@ -522,7 +522,7 @@ class Node:
             return None  # clients that want it ask again
 
     def _was_deleted(self, topic_id: UUID) -> bool:
-        """False if nobody can say."""
+        """False if the coordinator cannot be asked."""
         try:
             return self._coordinator.was_deleted(topic_id)
         except LogstoreError:

@@ -1,4 +1,4 @@
-"""Waiting for all in-sync replicas to have what a coordinator has written."""
+"""What a coordinator writes in its term: whether it may, and waiting for all in-sync replicas to have it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,14 @@ from logstore.schedule import Scheduler, Task
 
 _PATIENCE_MS: Final = 5_000
 """How long an answer waits for the replicas: Kafka's ``offsets.commit.timeout.ms``."""
+
+
+def why_not_written(replica: PartitionReplica, epoch: int) -> ErrorCode:
+    """Why the coordinator of this leader epoch may write nothing now; ``NONE`` if it may."""
+    code, now = replica.check_produce(by_all=True)
+    if code is ErrorCode.NOT_ENOUGH_REPLICAS:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return NONE if code is NONE and now == epoch else ErrorCode.NOT_COORDINATOR
 
 
 def when_replicated(replica: PartitionReplica, epoch: int, scheduler: Scheduler) -> Pending[ErrorCode]:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.coordinating import ConsumerGroups
 from logstore.broker.pending import Answered, Pending
-from logstore.broker.share.kept import Codes, Names
+from logstore.broker.share.kept import Names, first_error
 from logstore.broker.share.requests import (
     DescribedShareGroup,
     ListShareGroupsResult,
@@ -53,7 +53,7 @@ class ShareBroker(TransactionBroker):
         was_deleted: Callable[[uuid.UUID], bool],
     ) -> None:
         """``is_coming``: see :class:`.TransactionBroker`. ``was_deleted``: whether somebody has deleted a
-        topic; False if nobody can say."""
+        topic; False if the coordinator cannot be asked."""
         super().__init__(directory, node_id, replicas, view, is_coming, peers)
         self.group_settings = ClusterGroupSettings(view, session)  # type: ignore[assignment]  # the same methods
         self._led_states = LedStates(directory, replicas)
@@ -156,9 +156,7 @@ class ShareBroker(TransactionBroker):
             }
             asked = [name for name, code in codes.items() if code is NONE]
             told = gather([self._states.delete(members.keys_of(name)) for name in asked])
-            return then(
-                told, lambda each: {**codes, **dict(zip(asked, map(_first_error, each), strict=True))}
-            )
+            return then(told, lambda each: {**codes, **dict(zip(asked, map(first_error, each), strict=True))})
 
         return self._ask_members(delete, lambda code: dict.fromkeys(names, code))
 
@@ -170,7 +168,3 @@ def _stored(name: str, found: Names) -> DescribedShareGroup:
     if name in found.names:
         return DescribedShareGroup(NONE, name, "Empty")
     return DescribedShareGroup(ErrorCode.GROUP_ID_NOT_FOUND, name)
-
-
-def _first_error(codes: Codes) -> ErrorCode:
-    return next((code for code in codes.values() if code is not NONE), NONE)

@@ -17,11 +17,12 @@ from logstore.wire.handlers.call import BrokerEndpoint, CoordinatorKind, LeaderE
 
 GetView = Callable[[], View]
 
-
+SHARE_STATES: Final = TopicPartition(SHARE_STATE_TOPIC, 0)
+"""The topic of a cluster has one partition: a node keeps all states or none."""
 _COORDINATED: Final = {
     CoordinatorKind.GROUP: GROUPS,
     CoordinatorKind.TRANSACTION: TRANSACTIONS,
-    CoordinatorKind.SHARE: TopicPartition(SHARE_STATE_TOPIC, 0),
+    CoordinatorKind.SHARE: SHARE_STATES,
 }
 
 

@@ -15,6 +15,7 @@ from logstore.format.names import TRANSACTIONS_TOPIC
 from logstore.logdir.directory import LogDirectory
 from logstore.model import TopicPartition
 from logstore.replica.node.partition import PartitionReplica
+from logstore.replica.node.replicated import why_not_written
 
 TRANSACTIONS: Final = TopicPartition(TRANSACTIONS_TOPIC, 0)
 """The topic of a cluster has one partition: a node coordinates all transactions or none."""
@@ -35,7 +36,7 @@ class ReplicatedStorage:
         return self._topic.load()
 
     def store(self, transaction: Transaction, done: Done[ErrorCode], *, durable: bool) -> None:
-        code = self._refusal()
+        code = why_not_written(self._replica, self._epoch)
         if code is not NONE:
             done(code)
             return
@@ -53,12 +54,6 @@ class ReplicatedStorage:
         self._topic.store(transaction, appended, durable=False)
 
     def store_all(self, transactions: Collection[Transaction]) -> frozenset[str]:
-        if self._refusal() is not NONE:
+        if why_not_written(self._replica, self._epoch) is not NONE:
             return frozenset(each.transactional_id for each in transactions)
         return self._topic.store_all(transactions)
-
-    def _refusal(self) -> ErrorCode:
-        code, epoch = self._replica.check_produce(by_all=True)
-        if code is ErrorCode.NOT_ENOUGH_REPLICAS:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return NONE if code is NONE and epoch == self._epoch else ErrorCode.NOT_COORDINATOR

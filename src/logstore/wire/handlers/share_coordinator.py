@@ -15,10 +15,10 @@ R = TypeVar("R")
 
 
 def ask(
-    call: Call, ask: Callable[[ShareStates], Pending[R]], refusal: Callable[[ErrorCode], R]
+    call: Call, asked: Callable[[ShareStates], Pending[R]], refusal: Callable[[ErrorCode], R]
 ) -> Pending[R]:
     """What the share coordinator of this node answers. A store that is alone has none for others."""
     if not call.allows_cluster(Operation.CLUSTER_ACTION):
         return Answered(refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     states = call.node.share_states
-    return Answered(refusal(ErrorCode.NOT_COORDINATOR)) if states is None else ask(states)
+    return Answered(refusal(ErrorCode.NOT_COORDINATOR)) if states is None else asked(states)

@@ -13,9 +13,9 @@ from logstore.clock import Clock
 from logstore.format.messages.share_records import ShareKey
 from logstore.replica.coordination.interface import View
 from logstore.replica.node.peers import Peers
-from logstore.replica.node.sharing.states import SHARE_STATES
-from logstore.replica.node.telling import leader_of
+from logstore.replica.node.telling import SHARE_STATES, leader_of
 from logstore.schedule import Scheduler, Task
+from logstore.wire.remote.codes import NOT_YET
 from logstore.wire.remote.translate import share_states
 from logstore.wire.remote.translate.translation import Translation
 
@@ -27,18 +27,7 @@ PATIENCE_SECONDS: Final = 5.0
 _ANSWER_MS: Final = 6_000
 """How long one node may take: it waits for its followers itself."""
 _AGAIN_MS: Final = 50
-_LATER: Final = frozenset(
-    {
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.BROKER_NOT_AVAILABLE,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-    }
-)
+_LATER: Final = NOT_YET | {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR}
 """The same question may be answered soon. Each may be carried out twice."""
 
 

@@ -2,8 +2,8 @@
 
 A partition is taken up for a group when a member first asks for its records in a leader epoch: its state is
 read from the share coordinator, which fences the leaders before. What is taken up is let go when another node
-leads, or when a change of it could not be stored; members are told to ask again. Whenever a member begins,
-it is looked whether the group has been deleted since, and has begun anew.
+leads, or when a change of it could not be stored; members are told to ask again. Whenever a member
+begins, the state is read again, as the group may have been deleted and begun anew.
 
 Lock: ``_lock`` guards what is taken up. With it held, nothing is called but the writer, which takes note of
 something.
@@ -79,11 +79,12 @@ class LedShares:
 
     def fetch(self, request: ShareFetchRequest) -> Pending[ShareFetchResult]:
         """See :meth:`.Broker.share_fetch`."""
+        config = self._config_of(request.group)
         missing = [
             (each, epoch)
             for each in request.partitions
             if type(epoch := self._epoch_in(each)) is int
-            and (request.begins or self._find(request.group, each, epoch) is None)
+            and (request.begins or self._find(request.group, each, epoch, config) is None)
         ]
         if not missing:
             return self._fetch(request)
@@ -100,9 +101,11 @@ class LedShares:
         return then_ask(self._states.read(wanted), take_up)
 
     def _fetch(self, request: ShareFetchRequest) -> Pending[ShareFetchResult]:
-        places = [(each, self._place(request.group, each)) for each in request.partitions]
-        said = [(each, self._place(request.group, each.partition)) for each in request.acknowledgements]
-        lock_ms = self._config_of(request.group).record_lock_duration_ms
+        config = self._config_of(request.group)
+        places = [(each, self._place(request.group, each, config)) for each in request.partitions]
+        said = [
+            (each, self._place(request.group, each.partition, config)) for each in request.acknowledgements
+        ]
         used = dict(places) | {each.partition: place for each, place in said}
 
         def stored(result: ShareFetchResult) -> ShareFetchResult:
@@ -113,7 +116,7 @@ class LedShares:
             acknowledged = _certain(result.acknowledged, used)
             return result._replace(partitions=partitions, acknowledged=acknowledged)
 
-        fetched = self._exchange.fetch(request, lock_ms, places, said)
+        fetched = self._exchange.fetch(request, config.record_lock_duration_ms, places, said)
         return then_ask(
             fetched, lambda result: then(self._writer.when_stored(request.group), lambda _: stored(result))
         )
@@ -124,14 +127,14 @@ class LedShares:
         if request.releases_rest:
             with self._lock:
                 rest = [each.held for key, each in self._taken.items() if key.group_id == request.group]
-        said = [(each, self._place(request.group, each.partition)) for each in request.partitions]
-        lock_ms = self._config_of(request.group).record_lock_duration_ms
+        config = self._config_of(request.group)
+        said = [(each, self._place(request.group, each.partition, config)) for each in request.partitions]
         used = {each.partition: place for each, place in said}
 
         def stored(result: ShareAcknowledgeResult) -> ShareAcknowledgeResult:
             return result._replace(partitions=_certain(result.partitions, used))
 
-        done = self._exchange.acknowledge(request, lock_ms, said, rest)
+        done = self._exchange.acknowledge(request, config.record_lock_duration_ms, said, rest)
         return then_ask(
             done, lambda result: then(self._writer.when_stored(request.group), lambda _: stored(result))
         )
@@ -152,7 +155,9 @@ class LedShares:
             return _GONE
         return epoch if is_same else ErrorCode.UNKNOWN_TOPIC_ID
 
-    def _find(self, group: str, wanted: TopicIdPartition, epoch: int) -> HeldPartition | None:
+    def _find(
+        self, group: str, wanted: TopicIdPartition, epoch: int, config: ShareGroupConfig
+    ) -> HeldPartition | None:
         key = ShareKey(group, wanted.topic_id, wanted.partition.partition)
         with self._lock:
             taken = self._taken.get(key)
@@ -161,7 +166,6 @@ class LedShares:
         if taken.kept.is_lost or taken.kept.leader_epoch != epoch:
             self._let_go(key, taken)
             return None
-        config = self._config_of(group)
         if config != taken.config:
             with self._lock:
                 if self._taken.get(key) is taken:
@@ -169,11 +173,11 @@ class LedShares:
             taken.held.configure(config)
         return taken.held
 
-    def _place(self, group: str, wanted: TopicIdPartition) -> Found:
+    def _place(self, group: str, wanted: TopicIdPartition, config: ShareGroupConfig) -> Found:
         epoch = self._epoch_in(wanted)
         if isinstance(epoch, ErrorCode):
             return epoch
-        return self._find(group, wanted, epoch) or _GONE
+        return self._find(group, wanted, epoch, config) or _GONE
 
     def _let_go(self, key: ShareKey, taken: _Taken) -> None:
         with self._lock:

@@ -14,7 +14,7 @@ from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.consumer_groups.topics import Topics
 from logstore.broker.pending import Answered, Pending
 from logstore.broker.share.group import Group, refusal_of
-from logstore.broker.share.kept import AS_SET, Beginning, Codes
+from logstore.broker.share.kept import AS_SET, Beginning, Codes, first_error
 from logstore.broker.share.requests import (
     HEARTBEAT_INTERVAL_MS,
     LEAVING,
@@ -68,8 +68,8 @@ class ShareMembers:
         keys = [ShareKey(beat.group, each.topic_id, each.partition.partition) for each in missing]
 
         def go_on(codes: Codes) -> Pending[ShareGroupHeartbeatResult]:
-            failed = next((code for code in codes.values() if code is not NONE), None)
-            if failed is not None:
+            failed = first_error(codes)
+            if failed is not NONE:
                 message = f"how far the group is cannot be stored now: {failed.name}"
                 code = ErrorCode.COORDINATOR_NOT_AVAILABLE
                 return Answered(ShareGroupHeartbeatResult(code, message=message))
@@ -112,7 +112,6 @@ class ShareMembers:
                 topic: tuple(each for each in self._partitions_of(topic) if _place(each) in begun)
                 for topic in topics
             }
-            group.config = ShareGroupConfig()  # of no meaning here: leaders look it up
             member, is_new = group.hear(beat, topics, partitions, now_ms)
             self._groups[beat.group] = group
             return ShareGroupHeartbeatResult(

@@ -21,17 +21,14 @@ from logstore.broker.share.stored import ShareChange, ShareState
 from logstore.broker.share_storage import ShareStorage
 from logstore.errors import LogstoreError
 from logstore.format.messages.share_records import ShareKey
-from logstore.format.names import SHARE_STATE_TOPIC
 from logstore.logdir.directory import LogDirectory
 from logstore.model import TopicPartition
 from logstore.replica.node.partition import PartitionReplica
-from logstore.replica.node.replicated import when_replicated
+from logstore.replica.node.replicated import when_replicated, why_not_written
+from logstore.replica.node.telling import SHARE_STATES
 from logstore.replica.node.terms import Terms
 from logstore.warning import warn
 from logstore.wire.handlers.then import then
-
-SHARE_STATES: Final = TopicPartition(SHARE_STATE_TOPIC, 0)
-"""The topic of a cluster has one partition: a node keeps all states or none."""
 
 T = TypeVar("T")
 _EPOCHS_BEGIN_SECONDS: Final = 1_700_000_000
@@ -153,7 +150,7 @@ class TermOfStates:
         keys: Sequence[ShareKey],
         refused: Mapping[ShareKey, ErrorCode],
     ) -> Pending[Codes]:
-        code = self._refusal()
+        code = why_not_written(self._replica, self._epoch)
         if code is NONE and changes:
             try:
                 self._storage.write(changes)
@@ -173,12 +170,6 @@ class TermOfStates:
                 self._partitions.pop(place, None)
         certain = when_replicated(self._replica, self._epoch, self._scheduler)
         return then(certain, lambda code: {**dict.fromkeys(keys, code), **refused})
-
-    def _refusal(self) -> ErrorCode:
-        code, epoch = self._replica.check_produce(by_all=True)
-        if code is ErrorCode.NOT_ENOUGH_REPLICAS:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return NONE if code is NONE and epoch == self._epoch else ErrorCode.NOT_COORDINATOR
 
 
 class LedStates:
@@ -237,5 +228,5 @@ class LedStates:
         return self._ask(lambda term: Answered(Names(NONE, term.names())), lambda code: Answered(Names(code)))
 
     def forget_topics(self, is_gone: Callable[[uuid.UUID], bool]) -> None:
-        """See :meth:`TermOfStates.forget_topics`; whoever leads then does it."""
+        """See :meth:`TermOfStates.forget_topics`. If another node leads, it does the same."""
         self._ask(lambda term: term.forget_topics(is_gone), lambda _: None)

@@ -6,7 +6,7 @@ from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Pending
 from logstore.broker.share.kept import Beginning
 from logstore.wire.handlers.call import Call
-from logstore.wire.handlers.shares.kept import answer_codes, keys_of, refused
+from logstore.wire.handlers.shares.kept import answer_codes, parts_of, refused
 from logstore.wire.messages.shares.initialize_share_group_state import (
     InitializeShareGroupStateRequest,
     InitializeShareGroupStateResponse,
@@ -17,10 +17,11 @@ def answer(
     call: Call, request: InitializeShareGroupStateRequest, version: int
 ) -> Pending[InitializeShareGroupStateResponse]:
     """A group is to work on partitions."""
-    keys = keys_of(request.group_id, request.topics)
-    parts = [each for topic in request.topics for each in topic.partitions]
-    wanted = [Beginning(key, each.start_offset) for key, each in zip(keys, parts, strict=True)]
-    return answer_codes(call, keys, lambda states: states.begin(wanted), InitializeShareGroupStateResponse)
+    parts = parts_of(request.group_id, request.topics)
+    wanted = [Beginning(key, each.start_offset) for key, each in parts]
+    return answer_codes(
+        call, dict(parts), lambda states: states.begin(wanted), InitializeShareGroupStateResponse
+    )
 
 
 def refuse(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any, TypeVar
 from uuid import UUID
@@ -16,12 +16,27 @@ from logstore.wire.handlers.share_coordinator import ask
 from logstore.wire.handlers.then import then
 from logstore.wire.messages.shares.kept import PartitionResult, TopicResult
 
+F = TypeVar("F")
 R = TypeVar("R")
+
+
+def parts_of(group: str, topics: Iterable[Any]) -> list[tuple[ShareKey, Any]]:
+    """The share-partitions of a request, each with what it says of it."""
+    return [
+        (ShareKey(group, topic.topic_id, each.partition), each)
+        for topic in topics
+        for each in topic.partitions
+    ]
 
 
 def keys_of(group: str, topics: Iterable[Any]) -> list[ShareKey]:
     """The share-partitions of a request."""
-    return [ShareKey(group, topic.topic_id, each.partition) for topic in topics for each in topic.partitions]
+    return [key for key, _ in parts_of(group, topics)]
+
+
+def by_topic(found: Mapping[ShareKey, F]) -> Iterator[tuple[UUID, Iterator[tuple[ShareKey, F]]]]:
+    """What was found of each share-partition, topic by topic, in the order of the request."""
+    return groupby(found.items(), key=lambda item: item[0].topic_id)
 
 
 def results_of(codes: Codes) -> tuple[TopicResult, ...]:
@@ -34,12 +49,8 @@ def results_of(codes: Codes) -> tuple[TopicResult, ...]:
                 for key, code in items
             ),
         )
-        for topic_id, items in groupby(codes.items(), key=_topic_of)
+        for topic_id, items in by_topic(codes)
     )
-
-
-def _topic_of(item: tuple[ShareKey, object]) -> UUID:
-    return item[0].topic_id
 
 
 def refused(group: str, topics: Iterable[Any], code: ErrorCode) -> tuple[TopicResult, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import groupby
 
 from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.pending import Pending
@@ -11,7 +10,7 @@ from logstore.broker.share.kept import Reading, ReadState
 from logstore.format.messages.share_records import ShareKey
 from logstore.wire.handlers.call import Call
 from logstore.wire.handlers.share_coordinator import ask
-from logstore.wire.handlers.shares.kept import keys_of
+from logstore.wire.handlers.shares.kept import by_topic, keys_of, parts_of
 from logstore.wire.handlers.then import then
 from logstore.wire.messages.shares.kept import StateBatch
 from logstore.wire.messages.shares.read_share_group_state import (
@@ -28,12 +27,11 @@ def answer(
     call: Call, request: ReadShareGroupStateRequest, version: int
 ) -> Pending[ReadShareGroupStateResponse]:
     """A leader takes partitions up."""
-    keys = keys_of(request.group_id, request.topics)
-    parts = [each for topic in request.topics for each in topic.partitions]
-    wanted = [Reading(key, each.leader_epoch) for key, each in zip(keys, parts, strict=True)]
+    parts = parts_of(request.group_id, request.topics)
+    wanted = [Reading(key, each.leader_epoch) for key, each in parts]
 
     def refusal(code: ErrorCode) -> _States:
-        return {key: ReadState(code) for key in keys}
+        return {key: ReadState(code) for key, _ in parts}
 
     return then(ask(call, lambda states: states.read(wanted), refusal), _response)
 
@@ -42,7 +40,7 @@ def _response(found: _States) -> ReadShareGroupStateResponse:
     return ReadShareGroupStateResponse(
         tuple(
             TopicResult(topic_id, tuple(_result(key, each) for key, each in items))
-            for topic_id, items in groupby(found.items(), key=lambda item: item[0].topic_id)
+            for topic_id, items in by_topic(found)
         )
     )
 

@@ -8,7 +8,7 @@ from logstore.broker.share.kept import Writing
 from logstore.broker.share.stored import ShareChange
 from logstore.format.messages.share_records import ShareBatch
 from logstore.wire.handlers.call import Call
-from logstore.wire.handlers.shares.kept import answer_codes, keys_of, refused
+from logstore.wire.handlers.shares.kept import answer_codes, parts_of, refused
 from logstore.wire.messages.shares.write_share_group_state import (
     WriteShareGroupStateRequest,
     WriteShareGroupStateResponse,
@@ -19,8 +19,7 @@ def answer(
     call: Call, request: WriteShareGroupStateRequest, version: int
 ) -> Pending[WriteShareGroupStateResponse]:
     """What a leader says has changed."""
-    keys = keys_of(request.group_id, request.topics)
-    parts = [each for topic in request.topics for each in topic.partitions]
+    parts = parts_of(request.group_id, request.topics)
     changes = [
         Writing(
             key,
@@ -32,9 +31,9 @@ def answer(
                 each.delivery_complete_count,
             ),
         )
-        for key, each in zip(keys, parts, strict=True)
+        for key, each in parts
     ]
-    return answer_codes(call, keys, lambda states: states.write(changes), WriteShareGroupStateResponse)
+    return answer_codes(call, dict(parts), lambda states: states.write(changes), WriteShareGroupStateResponse)
 
 
 def refuse(

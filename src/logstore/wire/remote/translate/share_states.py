@@ -25,26 +25,28 @@ from logstore.wire.remote.nodes import Lane
 from logstore.wire.remote.translate.translation import Translation
 
 I = TypeVar("I")  # noqa: E741 - an item
+P = TypeVar("P")
+R = TypeVar("R")
+T = TypeVar("T")
 
 
-def _by_topic(items: Iterable[I], key_of: Callable[[I], ShareKey]) -> dict[UUID, list[I]]:
-    found: dict[UUID, list[I]] = {}
+def _request(
+    request: Callable[[str, tuple[T, ...]], R],
+    topic: Callable[[UUID, tuple[P, ...]], T],
+    partition: Callable[[I], P],
+    items: Sequence[I],
+    key_of: Callable[[I], ShareKey],
+) -> R:
+    """A request about items, which are all of one group, topic by topic."""
+    found: dict[UUID, list[P]] = {}
     for item in items:
-        found.setdefault(key_of(item).topic_id, []).append(item)
-    return found
-
-
-def _group_of(items: Sequence[Any], key_of: Callable[[Any], ShareKey]) -> str:
-    """All of them are of one."""
-    return key_of(items[0]).group_id
+        found.setdefault(key_of(item).topic_id, []).append(partition(item))
+    topics = tuple(topic(topic_id, tuple(some)) for topic_id, some in found.items())
+    return request(key_of(items[0]).group_id, topics)
 
 
 def _key(item: Any) -> ShareKey:
     key: ShareKey = item.key
-    return key
-
-
-def _itself(key: ShareKey) -> ShareKey:
     return key
 
 
@@ -63,17 +65,12 @@ def _parse_codes(keys: Iterable[ShareKey], response: Any) -> Codes:
 
 BEGIN: Final = Translation[Sequence[Beginning], Codes](
     key=ApiKey.INITIALIZE_SHARE_GROUP_STATE,
-    build=lambda wanted, version: initialize_share_group_state.InitializeShareGroupStateRequest(
-        _group_of(wanted, _key),
-        tuple(
-            initialize_share_group_state.Topic(
-                topic_id,
-                tuple(
-                    initialize_share_group_state.Partition(key.partition, 0, start) for key, start in items
-                ),
-            )
-            for topic_id, items in _by_topic(wanted, _key).items()
-        ),
+    build=lambda wanted, version: _request(
+        initialize_share_group_state.InitializeShareGroupStateRequest,
+        initialize_share_group_state.Topic,
+        lambda each: initialize_share_group_state.Partition(each.key.partition, 0, each.start_offset),
+        wanted,
+        _key,
     ),
     parse=lambda wanted, response: _parse_codes(map(_key, wanted), response),
     refuse=lambda wanted, code, message: {each.key: code for each in wanted},
@@ -100,12 +97,12 @@ def _parse_states(
 
 READ: Final = Translation[Sequence[Reading], Mapping[ShareKey, ReadState]](
     key=ApiKey.READ_SHARE_GROUP_STATE,
-    build=lambda wanted, version: read_share_group_state.ReadShareGroupStateRequest(
-        _group_of(wanted, _key),
-        tuple(
-            Topic(topic_id, tuple(Partition(key.partition, epoch) for key, epoch in items))
-            for topic_id, items in _by_topic(wanted, _key).items()
-        ),
+    build=lambda wanted, version: _request(
+        read_share_group_state.ReadShareGroupStateRequest,
+        Topic,
+        lambda each: Partition(each.key.partition, each.leader_epoch),
+        wanted,
+        _key,
     ),
     parse=_parse_states,
     refuse=lambda wanted, code, message: {each.key: ReadState(code) for each in wanted},
@@ -128,12 +125,12 @@ def _written(item: Writing) -> write_share_group_state.Partition:
 
 WRITE: Final = Translation[Sequence[Writing], Codes](
     key=ApiKey.WRITE_SHARE_GROUP_STATE,
-    build=lambda wanted, version: write_share_group_state.WriteShareGroupStateRequest(
-        _group_of(wanted, _key),
-        tuple(
-            write_share_group_state.Topic(topic_id, tuple(map(_written, items)))
-            for topic_id, items in _by_topic(wanted, _key).items()
-        ),
+    build=lambda wanted, version: _request(
+        write_share_group_state.WriteShareGroupStateRequest,
+        write_share_group_state.Topic,
+        _written,
+        wanted,
+        _key,
     ),
     parse=lambda wanted, response: _parse_codes(map(_key, wanted), response),
     refuse=lambda wanted, code, message: {each.key: code for each in wanted},
@@ -143,14 +140,12 @@ WRITE: Final = Translation[Sequence[Writing], Codes](
 
 DELETE: Final = Translation[Sequence[ShareKey], Codes](
     key=ApiKey.DELETE_SHARE_GROUP_STATE,
-    build=lambda keys, version: delete_share_group_state.DeleteShareGroupStateRequest(
-        _group_of(keys, _itself),
-        tuple(
-            delete_share_group_state.Topic(
-                topic_id, tuple(delete_share_group_state.Partition(each.partition) for each in items)
-            )
-            for topic_id, items in _by_topic(keys, _itself).items()
-        ),
+    build=lambda keys, version: _request(
+        delete_share_group_state.DeleteShareGroupStateRequest,
+        delete_share_group_state.Topic,
+        lambda key: delete_share_group_state.Partition(key.partition),
+        keys,
+        lambda key: key,
     ),
     parse=_parse_codes,
     refuse=lambda keys, code, message: dict.fromkeys(keys, code),
