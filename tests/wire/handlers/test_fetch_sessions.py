@@ -264,7 +264,7 @@ def test_sessions_that_are_over_leave_nothing_in_the_logs(store):
     logs = list(store["a"])
 
     def watchers():
-        return [len(log.writer.waits._watchers or ()) for log in logs]
+        return [len(log.writer.waits.watchers or ()) for log in logs]
 
     def session(client):
         reader = Reader(client, 12, {"a": None}, in_session=True)

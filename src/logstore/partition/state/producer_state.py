@@ -348,7 +348,7 @@ class ProducerStates:
     def __init__(self) -> None:
         self.map_end_offset = 0
         self._producers: dict[int, ProducerState] = {}
-        self._opened: OrderedDict[int, int] = OrderedDict()
+        self.open_transactions: OrderedDict[int, int] = OrderedDict()
         """The first offsets of open transactions by producer, rising."""
         self.unreplicated: list[CompletedTransaction] = []
         """Those whose markers are not yet below the high watermark."""
@@ -356,22 +356,22 @@ class ProducerStates:
     def begin(self, origin: AppendOrigin, now_ms: int, *, is_replay: bool = False) -> ProducerAppend:
         """Plan an append. With ``is_replay`` the batches are already in the log: their producers then count
         as used now, and as appended at the batch's timestamp."""
-        return ProducerAppend(self._producers, self._opened, origin, now_ms, is_replay)
+        return ProducerAppend(self._producers, self.open_transactions, origin, now_ms, is_replay)
 
     def apply(self, append: ProducerAppend) -> None:
         """Carry out a plan, once its batches are in the log. Cannot fail."""
         self._producers.update(append.changed)
         for producer_id, first_offset in append.opened.items():
-            self._opened.pop(producer_id, None)
+            self.open_transactions.pop(producer_id, None)
             if first_offset is not None:
-                self._opened[producer_id] = first_offset
+                self.open_transactions[producer_id] = first_offset
         self.unreplicated += append.completed
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """The first offset of the oldest transaction that is open or whose marker is not below the high
         watermark; None if there is none. Readers of committed data stop there. Cost: linear in those that
         have ended."""
-        oldest = next(iter(self._opened.values())) if self._opened else None
+        oldest = next(iter(self.open_transactions.values())) if self.open_transactions else None
         if not self.unreplicated:
             return oldest
         pending = [done.first_offset for done in self.unreplicated if done.last_offset >= high_watermark]
@@ -394,7 +394,7 @@ class ProducerStates:
     def last_stable_offset(self, high_watermark: int) -> int:
         """The offset below which every transaction is decided: the high watermark, or less. Forgets the ended
         transactions whose marker is below the high watermark."""
-        if not (self.unreplicated or self._opened):
+        if not (self.unreplicated or self.open_transactions):
             return high_watermark
         self.on_high_watermark(high_watermark)
         unstable = self.first_unstable_offset(high_watermark)
@@ -414,7 +414,7 @@ class ProducerStates:
         deadline_ms = now_ms - transaction_timeout_ms - LATE_TRANSACTION_BUFFER_MS
         return [
             producer_id
-            for producer_id in self._opened
+            for producer_id in self.open_transactions
             if self._producers[producer_id].last_append_ms(now_ms) < deadline_ms
         ]
 
@@ -447,7 +447,7 @@ class ProducerStates:
             for producer_id, state in self._producers.items()
             if state.transaction_first_offset is not None
         ]
-        self._opened = OrderedDict((producer_id, offset) for offset, producer_id in sorted(opened))
+        self.open_transactions = OrderedDict((producer_id, offset) for offset, producer_id in sorted(opened))
         self.unreplicated = []
         self.map_end_offset = end_offset
 

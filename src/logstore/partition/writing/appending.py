@@ -33,7 +33,6 @@ from logstore.partition.writing.durability import Durability
 from logstore.partition.writing.gathering import Gathering
 from logstore.partition.writing.growth import AppendResult
 from logstore.partition.writing.guard import Guard
-from logstore.partition.writing.log_end import LogEnd
 from logstore.partition.writing.removal import Removal
 
 
@@ -54,7 +53,6 @@ class Appending:
         context: LogContext,
         directory: str,
         guard: Guard,
-        log_end: LogEnd,
         gathering: Gathering,
         durability: Durability,
         removal: Removal,
@@ -63,7 +61,6 @@ class Appending:
         self._directory = directory
         self._guard = guard
         self._core = guard.core
-        self._log_end = log_end
         self._gathering = gathering
         self._durability = durability
         self._removal = removal
@@ -104,7 +101,7 @@ class Appending:
                 self._gathering.drain_locked()
             if not batches:
                 return range(core.log_end_offset, core.log_end_offset)
-            result = self._log_end.write(batches, self._now_ms())
+            result = core.append(batches, self._now_ms())
         base_offset, last_offset = result[:2]
         if flush or core.config.flush_messages != UNLIMITED:
             self._durability.wait_if_due(last_offset + 1, flush)
@@ -152,7 +149,7 @@ class Appending:
                 planned = place_produced(
                     batch, base_offset=core.log_end_offset, leader_epoch=core.leader_epoch
                 )
-                result = self._log_end.write_planned(planned, origin, self._now_ms())
+                result = core.append_planned(planned, origin, self._now_ms())
                 break
         if core.config.flush_messages != UNLIMITED:
             self._durability.wait_if_due(result.last_offset + 1, False)
@@ -181,7 +178,7 @@ class Appending:
                 self._start_over_locked(planned, now_ms)
             may_have_gaps = self._context.home.may_have_gaps(core.partition, core.config, core.stored_role)
             has_gap = not may_have_gaps and planned.has_gap_from(core.log_end_offset)
-            result = self._log_end.write_planned(planned, AppendOrigin.REPLICATION, now_ms)
+            result = core.append_planned(planned, AppendOrigin.REPLICATION, now_ms)
             if has_gap:  # above the recovery point it would look like lost data
                 self._durability.checkpoint_locked()
                 self._context.home.store_checkpoints()
@@ -222,7 +219,7 @@ class Appending:
                 partition_leader_epoch=core.leader_epoch,
             )
             planned = PlannedAppend([marker], [decode_header(marker)], (not committed, coordinator_epoch))
-            result = self._log_end.write_planned(planned, AppendOrigin.COORDINATOR, now_ms)
+            result = core.append_planned(planned, AppendOrigin.COORDINATOR, now_ms)
         if core.config.flush_messages != UNLIMITED:
             self._durability.wait_if_due(result.last_offset + 1, False)
         return result
@@ -262,7 +259,7 @@ class Appending:
                 now_ms=now_ms,
             ):
                 core.write(planned, AppendOrigin.CLIENT, now_ms)
-            self._log_end.after_append()
+            core.after_append()
             end_offset = core.log_end_offset
         self._durability.wait_if_due(end_offset, flush)
         return range(base_offset, end_offset)
@@ -280,7 +277,7 @@ class Appending:
             self._check_placed_locked(planned)
             self._durability.flush_now_locked()
             core.adopt_segment(path, planned, self._now_ms())
-            self._log_end.after_append()
+            core.after_append()
         self._durability.wait_if_due(planned.last_offset + 1, False)
         return range(planned.base_offset, planned.last_offset + 1)
 

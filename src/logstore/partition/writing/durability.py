@@ -48,7 +48,6 @@ class Durability:
         self._core = guard.core
         self._waits = waits
         self._gathering = gathering
-        self._flush_pending = False
         self._is_hurrying = False
         self.commit = GroupCommit(self._flush_all, self._core)
         """One fsync for all threads that wait for one."""
@@ -57,9 +56,9 @@ class Durability:
 
     def flush(self) -> None:
         """See :meth:`.Log.flush`."""
-        with self._guard.own_lock(), self._guard as core:
-            target = core.log_end_offset + self._gathering.rows.row_count
-        self.commit.wait_until_durable(target)
+        self._guard.check_writable()
+        gathered = self._gathering.rows.row_count  # first: rows written meanwhile then count twice, not never
+        self.commit.wait_until_durable(self._core.log_end_offset + gathered)
 
     def flush_within(self, seconds: float) -> None:
         """Like :meth:`flush`, but wait no longer than ``seconds``: the background flushes."""
@@ -86,7 +85,7 @@ class Durability:
             )
         if not reached[0]:
             with self._guard.lock:
-                self._guard.check_writable_locked()
+                self._guard.check_writable()
 
     def hurry(self) -> None:
         """Flush in the background, now."""
@@ -115,7 +114,7 @@ class Durability:
             self.commit.wait_until_durable(end_offset)
 
     def background_flush(self) -> None:
-        self._flush_pending = False
+        self._core.is_flush_coming = False
         if not self._guard.is_closed and self._guard.failure is None:
             with contextlib.suppress(ClosedError):  # closing flushes
                 try:
@@ -129,8 +128,8 @@ class Durability:
     def flush_soon_locked(self, least_delay_ms: int = 0) -> None:
         """Schedule a background flush after ``flush_ms``, if anything is not durable."""
         core = self._core
-        if not self._flush_pending and core.log_end_offset > core.durable_offset:
-            self._flush_pending = True
+        if not core.is_flush_coming and core.log_end_offset > core.durable_offset:
+            core.is_flush_coming = True
             delay_ms = max(core.config.flush_ms, least_delay_ms)
             self._context.scheduler.after(
                 delay_ms, f"flush {self._partition}", self.background_flush, is_waiting=True
@@ -145,7 +144,7 @@ class Durability:
                 self._gathering.drain_locked()
             except StorageError as error:
                 unwritten = error
-                self._guard.check_writable_locked()  # if that made the log refuse changes, flush nothing
+                self._guard.check_writable()  # if that made the log refuse changes, flush nothing
             plan = self._plan_flush_locked()
         seconds = self.flush_files(plan)
         with self._guard.lock:

@@ -37,7 +37,6 @@ from logstore.partition.encoding.rows import (
 )
 from logstore.partition.state.context import LogContext
 from logstore.partition.writing.guard import Guard
-from logstore.partition.writing.log_end import LogEnd
 from logstore.schedule import Task
 from logstore.turns import take_if_free
 from logstore.warning import warn
@@ -55,7 +54,6 @@ class Gathering:
         context: LogContext,
         partition: TopicPartition,
         guard: Guard,
-        log_end: LogEnd,
         encoder: RowEncoder,
         rows: GatheredRows,
     ) -> None:
@@ -63,7 +61,6 @@ class Gathering:
         self._partition = partition
         self._guard = guard
         self._core = guard.core
-        self._log_end = log_end
         self.encoder = encoder
         """Encodes by the topic's current settings."""
         self.rows = rows
@@ -112,7 +109,7 @@ class Gathering:
         core = self._core
         offset = core.log_end_offset + number
         if not number:
-            self._log_end.note_gathering()
+            core.note_gathering()
         if not self._linger_pending:
             self._write_soon_locked()
         if self._linger_pending and core.config.flush_messages == UNLIMITED:
@@ -150,7 +147,7 @@ class Gathering:
         now_ms = self._now_ms()
         batches = self.encoder.encode([(key, value, stamp_ms, headers)], now_ms, None)
         self.drain_locked()
-        return self._log_end.write(batches, now_ms).base_offset
+        return self._core.append(batches, now_ms).base_offset
 
     # In time
 
@@ -245,7 +242,7 @@ class Gathering:
             return
         gathered.has_failed = True
         now_ms = self._now_ms()
-        self._log_end.write(self.encoder.encode_gathered(gathered, now_ms), now_ms)
+        self._core.append(self.encoder.encode_gathered(gathered, now_ms), now_ms)
         gathered.clear()
 
     def drain(self) -> None:

@@ -6,12 +6,13 @@ A change that fails leaves everything as it was, with one exception: see
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import perf_counter
 from typing import NamedTuple, NoReturn
 
 from logstore.errors import OffsetOutOfRangeError, RecordTooLargeError, RetriableError, StorageError
+from logstore.format.batch import NewBatch, place_batch
 from logstore.format.header import BatchHeader
 from logstore.format.names import (
     INDEX_SUFFIX,
@@ -20,6 +21,7 @@ from logstore.format.names import (
 )
 from logstore.model import AppendOrigin
 from logstore.partition.encoding.planning import check_reach
+from logstore.partition.encoding.row_encoder import place_batches
 from logstore.partition.segments.active import ActiveSegment
 from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET
 from logstore.partition.segments.planned import PlannedAppend
@@ -54,10 +56,48 @@ def _beyond_last(planned: PlannedAppend) -> OffsetOutOfRangeError:
 class LogGrowth(LogState):
     """The appending half of a log's core."""
 
+    flush_soon: Callable[[], None]
+    """Schedules a flush in the background. Set by the writer, whose parts know each other."""
+    is_flush_coming = False
+    """Whether one is scheduled."""
+
     # Appending
 
+    def append(self, batches: Sequence[NewBatch], now_ms: int) -> AppendResult:
+        """Place encoded batches at the log end and write them, a segment's worth at a time. Raises what
+        :meth:`write` does."""
+        if len(batches) == 1:
+            header = place_batch(batches[0], self.log_end_offset, self.leader_epoch)
+            return self.append_planned(PlannedAppend(batches, [header]), AppendOrigin.CLIENT, now_ms)
+        result: AppendResult | None = None
+        segment_bytes = self.config.segment_bytes
+        for planned in place_batches(batches, self.log_end_offset, self.leader_epoch, segment_bytes):
+            written = self.write(planned, AppendOrigin.CLIENT, now_ms)
+            result = written if result is None else written._replace(base_offset=result.base_offset)
+        assert result is not None
+        self.after_append()
+        return result
+
+    def append_planned(self, planned: PlannedAppend, origin: AppendOrigin, now_ms: int) -> AppendResult:
+        """Write batches that have their offsets already. Raises what :meth:`write` does."""
+        result = self.write(planned, origin, now_ms)
+        self.after_append()
+        return result
+
+    def note_gathering(self) -> None:
+        """Rows begin to gather: the next reader writes them."""
+        if self.waits.watchers is not None:
+            self.waits.note_gathering()
+
+    def after_append(self) -> None:
+        """Wake the threads that wait for records, and schedule the flush."""
+        if self.waits.is_watched:
+            self.waits.notify(self.view)
+        if not self.is_flush_coming:
+            self.flush_soon()
+
     def write(self, planned: PlannedAppend, origin: AppendOrigin, now_ms: int) -> AppendResult:
-        """Write prepared batches at the end.
+        """Write prepared batches at the end; :meth:`after_append` follows.
 
         Producers are checked before the segment rolls, so that a duplicate changes nothing at all. Once the
         batches are in the file, aborted transactions must reach their index too.

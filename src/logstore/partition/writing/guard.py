@@ -80,7 +80,7 @@ class Guard:
         """
         self._close_gate()
         if self.is_closed or self.failure is not None:
-            self.check_writable_locked()
+            self.check_writable()
         return self.core
 
     def __exit__(
@@ -97,7 +97,7 @@ class Guard:
         if self.is_closed or self._fork_flag.is_forked:  # every append asks, more than once
             self._fork_flag.check_usable(self._partition, is_closed=self.is_closed)
 
-    def check_writable_locked(self) -> None:
+    def check_writable(self) -> None:
         """
         Raises:
             ReopenRequiredError, FencedError: a failure made the log refuse changes.

@@ -29,6 +29,7 @@ from logstore.partition.segments.segment import Segment
 from logstore.partition.state import sidecars
 from logstore.partition.state.context import LogContext
 from logstore.partition.state.leader_epochs import LeaderEpochs
+from logstore.partition.writing.waits import Waits
 
 
 class LogState:
@@ -41,6 +42,7 @@ class LogState:
         partition: TopicPartition,
         config: TopicConfig,
         loaded: LoadedLog,
+        waits: Waits,
         poison: Callable[[BaseException], None],
     ) -> None:
         self.context = context
@@ -62,9 +64,9 @@ class LogState:
         """False while the epoch file may differ: the next checkpoint writes it first."""
         self._is_epoch_file_unknown = False
         """Whether the epoch file may have epochs without records: the next append writes it first."""
-        self._poison = poison
-        self.on_publish: Callable[[LogView], None] | None = None
+        self.waits = waits
         """Told of each view that readers get."""
+        self._poison = poison
         self.role = self.stored_role = loaded.role
         """``stored_role`` is what the next open finds. A log that leads for now has a follower's."""
         """Known before the log is used: records that other replicas lack are neither shown nor removed."""
@@ -123,8 +125,10 @@ class LogState:
         """Show the current state to readers, in one assignment."""
         if self.role is Role.ALONE:
             self.high_watermark = self.log_end_offset
-        high_watermark = self.high_watermark
-        stable = self.producers.last_stable_offset(high_watermark)
+        high_watermark = stable = self.high_watermark
+        producers = self.producers
+        if producers.open_transactions or producers.unreplicated:
+            stable = producers.last_stable_offset(high_watermark)
         start = self.log_start_offset
         fields = (
             self._segments,
@@ -141,8 +145,8 @@ class LogState:
             self.partition,
         )
         self.view = tuple.__new__(LogView, fields)  # once per append: a third of the cost of LogView(*fields)
-        if self.on_publish is not None:
-            self.on_publish(self.view)
+        if self.waits.watchers is not None:
+            self.waits.note_view(self.view)
 
     @property
     def known_high_watermark(self) -> int:

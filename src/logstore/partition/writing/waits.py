@@ -103,8 +103,8 @@ class Waits:
         "_scheduler",
         "_swept_at",
         "_threads",
-        "_watchers",
         "is_watched",
+        "watchers",
     )
 
     def __init__(self, context: LogContext, partition: TopicPartition) -> None:
@@ -114,8 +114,8 @@ class Waits:
         self._changed = threading.Condition(self._lock)  # entered by its lock: see logstore.schedule
         self._threads = 0
         self._callbacks: tuple[Callable[[], object], ...] = ()
-        self._watchers: dict[Watcher, None] | None = None
-        """None if there are none, as in most logs."""
+        self.watchers: dict[Watcher, None] | None = None
+        """None if there are none, as in most logs. A new view then need not be told of."""
         self._entries: dict[Isolation, list[tuple[int, int, Wait]]] = {}
         """Heaps by offset."""
         self._numbers = itertools.count()
@@ -185,39 +185,36 @@ class Waits:
         with self._lock:
             if self._has_ended:
                 return False
-            if self._watchers is None:
-                self._watchers = {}
-            self._watchers[watcher] = None
+            if self.watchers is None:
+                self.watchers = {}
+            self.watchers[watcher] = None
             return True
 
     def unwatch(self, watcher: Watcher) -> None:
         """Do not tell it."""
         with self._lock:
-            if self._watchers is not None:
-                self._watchers.pop(watcher, None)
-                if not self._watchers:
-                    self._watchers = None
+            if self.watchers is not None:
+                self.watchers.pop(watcher, None)
+                if not self.watchers:
+                    self.watchers = None
 
     def note_view(self, view: LogView) -> None:
-        """Readers see another view from now on. Called for every one, in the middle of changes, too."""
-        if self._watchers is None:
-            return
+        """Readers see another view from now on. Called for every one, in the middle of changes, too, if there
+        are watchers."""
         with self._lock:
             watchers = self._take_watchers_locked()
         for watcher in watchers:
             watcher.changed(view)
 
     def note_gathering(self) -> None:
-        """A single append gathers, the first since the last were written."""
-        if self._watchers is None:
-            return
+        """A single append gathers, the first since the last were written. Called if there are watchers."""
         with self._lock:
             watchers = self._take_watchers_locked()
         for watcher in watchers:
             watcher.gathers()
 
     def _take_watchers_locked(self) -> Iterable[Watcher]:
-        taken, self._watchers = self._watchers, None
+        taken, self.watchers = self.watchers, None
         return taken or ()
 
     def when(

@@ -24,7 +24,6 @@ from logstore.partition.writing.core import LogCore
 from logstore.partition.writing.durability import Durability
 from logstore.partition.writing.gathering import Gathering
 from logstore.partition.writing.guard import Guard
-from logstore.partition.writing.log_end import LogEnd
 from logstore.partition.writing.removal import Removal
 from logstore.partition.writing.replication import Replication
 from logstore.partition.writing.turn import CompactionTurn
@@ -55,18 +54,16 @@ class LogWriter:
             partition,
             self.waits,
             rows.close_gate,
-            lambda poison: LogCore(context, directory, partition, config, loaded, poison),
+            lambda poison: LogCore(context, directory, partition, config, loaded, self.waits, poison),
         )
         self.core = self.guard.core
         self.core.draw_jitter()
-        self.core.on_publish = self.waits.note_view
-        self.log_end = LogEnd(self.core, self.waits)
-        self.gathering = Gathering(context, partition, self.guard, self.log_end, encoder, rows)
+        self.gathering = Gathering(context, partition, self.guard, encoder, rows)
         self.durability = Durability(context, partition, self.guard, self.waits, self.gathering)
-        self.log_end.flush_soon = self.durability.flush_soon_locked
+        self.core.flush_soon = self.durability.flush_soon_locked
         self.removal = Removal(context, partition, self.guard, self.waits, self.gathering, self.durability)
         self.appending = Appending(
-            context, directory, self.guard, self.log_end, self.gathering, self.durability, self.removal
+            context, directory, self.guard, self.gathering, self.durability, self.removal
         )
         self.replication = Replication(context, self.guard, self.waits, self.gathering, self.durability)
         self.turn = CompactionTurn(partition)
@@ -156,7 +153,7 @@ class LogWriter:
     def check_writable(self) -> None:
         """See :meth:`.Log.check_writable`."""
         with self.guard.lock:
-            self.guard.check_writable_locked()
+            self.guard.check_writable()
 
     # The end
 
