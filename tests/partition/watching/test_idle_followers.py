@@ -270,8 +270,16 @@ def test_the_watch_goes_with_the_iterator(path, monkeypatch):
     with logstore.open(path) as store, logstore.open(path, read_only=True) as reader:
         log = store.create_topic("t")[0]
         following = reader["t"][0].follow(0, timeout=10)
-        threading.Timer(0.05, log.extend, [[b"x"]]).start()
+
+        def extend_once_it_watches():
+            while _Instance.shared is None:
+                time.sleep(0.001)
+            log.extend([b"x"])
+
+        thread = threading.Thread(target=extend_once_it_watches, daemon=True)
+        thread.start()
         assert next(following).value == b"x"
+        thread.join()
         assert _Instance.shared is not None
         del following
         assert _Instance.shared is None

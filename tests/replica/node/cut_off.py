@@ -3,6 +3,8 @@ clocks that jump, beside a coordinator that is killed and stands still; prints f
 its own:
 
     unshare -n -m python -m tests.replica.node.cut_off files 20 1 /dev/shm/cut
+
+With ``LOGSTORE_FIGURES`` (see :mod:`tests.figures`) it reports them, too.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import time
 from pathlib import Path
 
 from logstore.testing import History
+from tests.figures import report
 from tests.interop import kafka
 from tests.replica.coordination import server
 from tests.replica.node.cluster import eventually
@@ -228,6 +231,21 @@ def run(path, coordinator, fault_count, seed):
     }
 
 
+def main(kind, count, seed, where):
+    started = time.monotonic()
+    found = run(Path(where), kind, count, seed)
+    print(json.dumps(found))
+    faults = sorted(found["faults"].items(), key=lambda each: -each[1])
+    report(
+        f"faults of nodes, {kind}",
+        count=count,
+        failures=0,  # else it has ended with an error
+        seconds=time.monotonic() - started,
+        detail=f"{found['acknowledged']:,} records acknowledged, {found['of them by Java']:,} by Java; "
+        f"{found['transactions']:,} transactions; {found['jobs']:,} jobs. "
+        + ", ".join(f"{name} {times}" for name, times in faults),
+    )
+
+
 if __name__ == "__main__":
-    kind, count, seed, where = sys.argv[1:]
-    print(json.dumps(run(Path(where), kind, int(count), int(seed))))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])

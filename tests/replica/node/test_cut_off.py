@@ -6,11 +6,9 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import time
 
 import pytest
 
-from tests.figures import report
 from tests.kernel.programs import memory_directory, run_program
 from tests.replica.coordination import server
 from tests.rotation import rotating, seed_of_turn
@@ -31,35 +29,26 @@ def why_not():
     return f"no namespaces of our own: {tried.stderr.strip()}" if tried.returncode else None
 
 
-def run(coordinator, fault_count, figure):
+def run(coordinator, fault_count):
     reason = why_not()
     if reason is None and coordinator == "zookeeper":
         reason = server.unavailable_reason()
     if reason is not None:
         pytest.skip(reason)
-    started = time.monotonic()
     with memory_directory() as path:
         found = run_program(
             "node.cut_off", coordinator, fault_count, seed_of_turn(), path, within=_WITHIN, folder="replica"
         )
-    report(
-        figure,
-        count=fault_count,
-        failures=0,
-        seconds=time.monotonic() - started,
-        detail=f"{found['acknowledged']} records acknowledged, {found['transactions']} transactions, "
-        f"{found['jobs']} jobs; {found['faults']}",
-    )
     assert found["acknowledged"] > 20 * fault_count
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("coordinator", rotating(["files", "zookeeper"], 2))
 def test_some_cuts(coordinator):
-    run(coordinator, 4, "faults of nodes, in networks of their own")
+    run(coordinator, 4)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("coordinator", ["files", "zookeeper"])
 def test_many_cuts(coordinator):
-    run(coordinator, 300, "faults of nodes, in networks of their own")
+    run(coordinator, 300)

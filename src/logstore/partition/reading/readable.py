@@ -235,11 +235,14 @@ class ReadableLog(BoundToProcess, ABC):
         self, start: OffsetOrTime | None, stop: OffsetOrTime | None, isolation: Isolation
     ) -> tuple[LogView, int, int]:
         """The view that a read works on, and the range of offsets that it may see."""
-        check_isolation(isolation)
+        if type(isolation) is not Isolation:
+            check_isolation(isolation)
 
         def find(view: LogView) -> tuple[LogView, int, int]:
-            first = view.log_start_offset if start is None else offset_from(view, start, "start")
-            view.check_in_range(first)
+            first = view.log_start_offset if start is None else start
+            if type(first) is not int or not view.log_start_offset <= first <= view.log_end_offset:
+                first = offset_from(view, first, "start")
+                view.check_in_range(first)
             limit = view.limit_of(isolation)
             return view, first, limit if stop is None else min(offset_from(view, stop, "stop"), limit)
 

@@ -46,7 +46,6 @@ LOG_STARTS_NAME = "log-start-offset-checkpoint"
 HIGH_WATERMARKS_NAME = "replication-offset-checkpoint"
 CLEANER_OFFSETS_NAME = "cleaner-offset-checkpoint"
 
-_CHECK_AGAIN_MS = 10
 MAX_CHECKPOINT_BYTES = 64 * 1024 * 1024
 
 
@@ -67,7 +66,8 @@ class LogHome:
         self._files = files
         self._lock = threading.Lock()
         self._held: Lock | None = None
-        self._checked_ms = 0
+        self.checked_ms = 0
+        """When :meth:`check_held` was last called before a write."""
         self._recovery_points: dict[TopicPartition, int] = {}
         self._stored_points: frozenset[TopicPartition] = frozenset()
         """The partitions with a stored recovery point."""
@@ -100,13 +100,6 @@ class LogHome:
         """
         if self._held is not None:
             self._held.check()
-
-    def check_held_lately(self, now_ms: int) -> None:
-        """Call :meth:`check_held` before a write, if the last call was 10 ms ago. Another writer needs longer
-        than that to open a directory, and its appends must not be overwritten. Cost: 0.1 µs."""
-        if not 0 <= now_ms - self._checked_ms < _CHECK_AGAIN_MS:
-            self.check_held()
-            self._checked_ms = now_ms
 
     @property
     def is_held(self) -> bool:

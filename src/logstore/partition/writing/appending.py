@@ -65,6 +65,7 @@ class Appending:
         self._durability = durability
         self._removal = removal
         self._now_ms = context.clock.now_ms
+        self._fork_flag = context.fork_flag
 
     # Records
 
@@ -74,8 +75,10 @@ class Appending:
         """See :meth:`.Log.extend`."""
         if flush is not False:
             flush = check_flag(flush, "flush")
-        self._guard.check_usable()
-        return self.extend_batches(self._encode(records, producer), flush)
+        if self._guard.is_closed or self._fork_flag.is_forked:
+            self._guard.check_usable()
+        now_ms = self._now_ms()
+        return self.extend_batches(self._encode(records, producer, now_ms), flush, now_ms)
 
     def extend_arrow(self, data: Any, *, flush: bool = False) -> range:
         """See :meth:`.Log.extend_arrow`."""
@@ -85,7 +88,7 @@ class Appending:
     def prepare(self, records: NewRecords, producer: ProducerIdentity | None = None) -> Sequence[NewBatch]:
         """Check and encode records, for :meth:`extend_batches`."""
         self._guard.check_usable()
-        return self._encode(records, producer)
+        return self._encode(records, producer, self._now_ms())
 
     def prepare_arrow(self, data: Any) -> Sequence[NewBatch]:
         """The same for Arrow columns."""
@@ -94,23 +97,25 @@ class Appending:
         self._guard.check_usable()
         return arrow_input.encode(data, self._gathering.encoder, self._now_ms())
 
-    def extend_batches(self, batches: Sequence[NewBatch], flush: bool) -> range:
-        """Append encoded batches and return their offsets."""
+    def extend_batches(self, batches: Sequence[NewBatch], flush: bool, now_ms: int | None = None) -> range:
+        """Append encoded batches and return their offsets. ``now_ms``: the time, if the caller has looked at
+        the clock."""
         with self._guard.own_lock(), self._guard as core:
             if self._gathering.rows.row_count:
                 self._gathering.drain_locked()
             if not batches:
                 return range(core.log_end_offset, core.log_end_offset)
-            result = core.append(batches, self._now_ms())
+            result = core.append(batches, self._now_ms() if now_ms is None else now_ms)
         base_offset, last_offset = result[:2]
         if flush or core.config.flush_messages != UNLIMITED:
             self._durability.wait_if_due(last_offset + 1, flush)
         return range(base_offset, last_offset + 1)
 
-    def _encode(self, records: NewRecords, producer: ProducerIdentity | None = None) -> Sequence[NewBatch]:
+    def _encode(
+        self, records: NewRecords, producer: ProducerIdentity | None, now_ms: int
+    ) -> Sequence[NewBatch]:
         """Check records against the topic's rules and encode them. Needs no lock, so threads encode and
         compress in parallel."""
-        now_ms = self._now_ms()
         if producer is not None:
             check_producer(producer)
         rows = records if type(records) is list else list_of(records)

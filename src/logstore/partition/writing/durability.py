@@ -172,7 +172,8 @@ class Durability:
         started = perf_counter()
         for segment in plan.segments:
             try:
-                self._core.flush_names()
+                if self._core.new_name_count > self._core.durable_name_count:
+                    self._core.flush_names()
                 segment.flush()
             except BaseException as error:
                 if isinstance(error, StorageError):
@@ -208,7 +209,8 @@ class Durability:
         if plan.target_offset > core.durable_offset:
             core.durable_offset = plan.target_offset
             core.publish()
-            self._waits.notify(core.view)
+            if self._waits.is_watched:
+                self._waits.notify(core.view)
 
     # Checkpoints
 

@@ -33,6 +33,10 @@ from logstore.partition.writing.log_state import LogState
 MAX_OFFSET = 2**63 - 1
 """The largest log end offset; no record has it."""
 
+_CHECK_AGAIN_MS = 10
+"""A write checks that the directory is still ours, if the last one to do so was so long ago. Another writer
+needs longer than that to open a directory, and its appends must not be overwritten."""
+
 
 class _MustWaitError(RetriableError):
     """The change must wait for an fsync, but this thread may not wait. Nothing was changed."""
@@ -118,7 +122,10 @@ class LogGrowth(LogState):
                     duplicate.base_offset, duplicate.last_offset, duplicate.timestamp_ms, True
                 )
         base_offset, last_offset = planned.base_offset, planned.last_offset
-        self.context.home.check_held_lately(now_ms)
+        home = self.context.home
+        if not 0 <= now_ms - home.checked_ms < _CHECK_AGAIN_MS:
+            home.check_held()
+            home.checked_ms = now_ms
         if last_offset >= MAX_OFFSET:
             raise _beyond_last(planned)
         if planned.size_bytes > self.config.segment_bytes:

@@ -79,7 +79,7 @@ class LogState:
         """Sealed segments with data above the durable offset."""
         self.new_name_count = 0
         """How many segments were created without flushing their names."""
-        self._durable_name_count = 0
+        self.durable_name_count = 0
         self.coming_snapshots: dict[int, list[ProducerSnapshotEntry]] = {}
         """Producer snapshots as of the base of a segment that are not in a file yet."""
         self.may_wait = True
@@ -256,9 +256,9 @@ class LogState:
     def flush_names(self) -> None:
         """Make the names of new segments durable. Works without the lock, too."""
         count = self.new_name_count
-        if count > self._durable_name_count:
+        if count > self.durable_name_count:
             self.context.files.flush_directory(self.directory)
-            self._durable_name_count = max(count, self._durable_name_count)
+            self.durable_name_count = max(count, self.durable_name_count)
 
     def settle(self) -> None:
         """Store epochs and snapshots. No append waits for them, but the recovery point must not pass them.

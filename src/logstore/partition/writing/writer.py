@@ -77,7 +77,8 @@ class LogWriter:
         """The view for a read. Gathered records are written first, so that every thread reads its own
         appends. If the disk refuses, reading goes on without them; the next append and the next flush say
         why."""
-        self.guard.check_usable()
+        if self.guard.is_closed or self.context.fork_flag.is_forked:
+            self.guard.check_usable()
         gathered = self.gathering.rows
         if gathered.row_count and self.guard.failure is None:
             with contextlib.suppress(StorageError), self.guard.own_lock(), self.guard:
