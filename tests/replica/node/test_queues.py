@@ -21,6 +21,7 @@ from logstore.format.names import SHARE_STATE_TOPIC
 from logstore.model import TopicPartition
 from logstore.replica.node.coordinating import GROUPS
 from logstore.replica.node.sharing.states import SHARE_STATES
+from logstore.replica.node.sharing.writing import KeptThere
 from tests.replica.node.cluster import Cluster, eventually
 
 NONE = ErrorCode.NONE
@@ -409,3 +410,15 @@ def test_settings_are_those_of_the_first_worker(three):
             with connected.queue("jobs", group="g", record_lock_duration_ms=3_000) as second:
                 (job, *_) = second.poll(timeout=5, max_jobs=1)
                 assert job.seconds_left > 15
+
+
+def test_who_holds_a_partition_hears_that_it_is_lost_before_a_change_is_dropped_for_that():
+    """Else a worker whose change is dropped could hear, in between, that it was stored."""
+    key = ShareKey("workers", uuid.uuid4(), 0)
+    kept = KeptThere(None, key, 1, 1)
+    was_lost = []
+    kept.on_lost = lambda: was_lost.append(kept.is_lost)
+    kept.lose()
+    kept.lose()
+    assert was_lost == [False]
+    assert kept.is_lost
