@@ -1,5 +1,6 @@
 """A forked child and its parent's store."""
 
+import contextlib
 import os
 import sys
 import traceback
@@ -115,3 +116,33 @@ def test_a_read_only_store_of_the_parent_is_refused_too(store, tmp_path):
         log = reader["t"][0]
         in_child(lambda: (refuses(list, reader), refuses(LOG_USES["read"], log), reader.close()))
         assert values(log) == [b"v"]
+
+
+@pytest.mark.parametrize("how", ["close", "leave"])
+@pytest.mark.parametrize("what", ["listen", "share", "connect", "open_or_connect"])
+def test_a_child_that_closes_what_its_parent_serves_changes_nothing(tmp_path, what, how):
+    """0.3 s."""
+    with contextlib.ExitStack() as stack:
+        if what == "open_or_connect":
+            used = listener = stack.enter_context(logstore.open_or_connect(tmp_path / "store"))
+        else:
+            used = store = stack.enter_context(logstore.open(tmp_path / "store"))
+            listener = stack.enter_context(store.share() if what == "share" else store.listen("127.0.0.1:0"))
+            if what == "connect":
+                used = stack.enter_context(logstore.connect(listener.address))
+        used.require_topic("t")
+
+        def check():
+            for each in (used, listener):
+                if how == "close":
+                    each.close()
+                else:
+                    each.__exit__(SystemExit, SystemExit(), None)
+
+        in_child(check)
+        if what == "listen":
+            used = stack.enter_context(logstore.connect(listener.address, request_timeout_ms=5_000))
+        elif what == "share":
+            used = stack.enter_context(logstore.connect(tmp_path / "store", request_timeout_ms=5_000))
+        with used.producer() as producer:
+            assert producer.send("t", b"x").result(10).offset == 0

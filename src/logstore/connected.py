@@ -539,8 +539,8 @@ class RemoteStore(BoundToProcess):
 
     def close(self) -> None:
         """Deliver what producers still have, for 10 seconds at most; leave groups; close all connections.
-        You may call it again."""
-        if self._is_closed:
+        You may call it again. In a forked child it does nothing: the connections are the parent's."""
+        if self._is_closed or self._fork_flag.is_forked:
             return
         self._is_closed = True
         for producer in list(self._producers):

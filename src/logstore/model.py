@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum, IntEnum
 from functools import lru_cache
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Self
 
 from logstore.build import compiled
 
@@ -412,6 +412,13 @@ class OffsetAndTimestamp(NamedTuple):
     offset: int
     timestamp_ms: int
     leader_epoch: int | None
+
+
+IS_COPY: Final = (
+    "it is a copy of a leader's log, and takes only what is copied; when that has ended, "
+    "log.set_role(Role.ALONE) makes it the store's own"
+)
+"""Why nothing else is appended to a follower's log."""
 
 
 class OffsetAndMetadata(NamedTuple):

@@ -151,11 +151,13 @@ class SharedStore(RemoteStore):
 
     def close(self) -> None:
         """Deliver what producers still have, leave groups, and let another process take over. You may call it
-        again.
+        again. In a forked child it does nothing.
 
         Raises:
             StorageError: something could not be made durable.
         """
+        if self._fork_flag.is_forked:
+            return
         super().close()
         self._ended.set()
         if threading.current_thread() is not self._keeper:

@@ -1088,11 +1088,13 @@ class Store(BoundToProcess, Mapping[str, Topic]):
     def close(self) -> None:
         """Flush and close everything, producers too: what they have not delivered after 10 s is lost, with a
         warning. You may call it again, also from two threads at once. If an interrupt leaves something open,
-        the directory stays locked until another call closes the rest.
+        the directory stays locked until another call closes the rest. In a forked child it does nothing.
 
         Raises:
             StorageError: something could not be made durable.
         """
+        if self._directory.context.fork_flag.is_forked:
+            return
         with self._broker_lock:
             counted, consumers = self._client_counts, list(self._consumers)
             listeners = list(self._listeners)

@@ -26,11 +26,13 @@ from logstore.logdir.directory import (
 from logstore.logdir.held import not_held
 from logstore.logdir.placement import Placement
 from logstore.model import (
+    IS_COPY,
     BoundToProcess,
     Bytes,
     Isolation,
     Moment,
     Record,
+    Role,
     TopicPartition,
     how_to_make_int,
 )
@@ -124,6 +126,17 @@ class Topic(BoundToProcess, Sequence[Log]):
         if number >= len(names):
             self._partition_names = names = [TopicPartition(self.name, n) for n in range(len(self))]
         return cast(Log, self._directory.log(names[number]))
+
+    def _leading(self, number: int) -> Log:
+        """A log to append to.
+
+        Raises:
+            UsageError: it is a copy of a leader's.
+        """
+        log = self._log(number)
+        if log.role is Role.FOLLOWER:
+            raise UsageError(f"{log.partition}: {IS_COPY}")
+        return log
 
     def _check_number(self, number: int) -> int:
         """The partition that an index means; negative ones count from the end."""
@@ -358,13 +371,14 @@ class Topic(BoundToProcess, Sequence[Log]):
 
         Raises:
             UnknownTopicError: there is no such partition, or the directory does not hold it; says which.
+            UsageError: the log is a copy of a leader's (:attr:`.Role.FOLLOWER`).
         """
         if partition is None:
             topic = self._directory.topic(self.name)
             number = self._placement.choose(key, value, topic.partition_count, topic.held)
         else:
             number = self._check_number(partition)
-        log = self._log(number)
+        log = self._leading(number)
         offset = log.append(value, key=key, headers=headers, timestamp_ms=timestamp_ms, flush=flush)
         return number, offset
 
@@ -388,7 +402,7 @@ class Topic(BoundToProcess, Sequence[Log]):
         records = records if type(records) is list else list_of(records)
         topic = self._directory.topic(self.name)
         divided = sorted(self._placement.divide(records, topic.partition_count, topic.held).items())
-        logs = [(self[partition], rows) for partition, rows in divided]
+        logs = [(self._leading(partition), rows) for partition, rows in divided]
         flush = check_flag(flush, "flush")
         try:
             prepared = [(log, log.writer.appending.prepare(rows)) for log, rows in logs]
@@ -412,7 +426,7 @@ class Topic(BoundToProcess, Sequence[Log]):
         topic, placement = self._directory.topic(self.name), self._placement
         count, held = topic.partition_count, topic.held
         tables = arrow_input.divide(data, count, lambda value: placement.choose(None, value, count, held))
-        logs = [(self[partition], table) for partition, table in tables.items()]
+        logs = [(self._leading(partition), table) for partition, table in tables.items()]
         flush = check_flag(flush, "flush")
         return self._extend_logs(
             [(log, log.writer.appending.prepare_arrow(table)) for log, table in logs], flush

@@ -11,6 +11,7 @@ import pytest
 
 import logstore
 from logstore import bridge
+from logstore.bridge import pull_topics
 from logstore.broker.pending import Answered, wait_for
 from logstore.broker.requests import FetchResult
 from logstore.config import StoreConfig, TopicConfig
@@ -341,6 +342,76 @@ def test_a_topic_that_was_made_again(ends):
         ends.pull("t")
     ends.store.delete_topic("t")
     ends.pull("t")
+
+
+def _go_on(pull):
+    while True:
+        pull._step(False)
+        pull._count_misses()
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_topic_that_was_made_again_while_it_is_followed(ends, monkeypatch, together):
+    """What was copied stays, whatever batches the new topic has, and however late its id is looked at."""
+    monkeypatch.setattr(pull_topics, "REFRESH_MS", 3_600_000)
+    ends.cluster.create_topic("t")[0].extend([b"precious 1", b"precious 2"])
+    pull = bridge.pull(ends.remote, ends.store, "t")
+    pull.run(until_end=True)
+    pull._refresh()
+    ends.cluster.delete_topic("t")
+    again = ends.cluster.create_topic("t")[0]
+    values = [b"1", b"2", b"3", b"4"]
+    if together:
+        again.extend(values)
+    else:
+        for value in values:
+            again.append(value, flush=True)
+    with pytest.raises(UsageError, match="deleted at the cluster, and made again"):
+        _go_on(pull)
+    assert [record.value for record in ends.store["t"].read()] == [b"precious 1", b"precious 2"]
+
+
+def test_records_that_became_the_stores_own_are_not_cut_off(ends):
+    source = ends.cluster.create_topic("t")[0]
+    source.extend([b"1", b"2"])
+    ends.pull("t")
+    copy = ends.store["t"][0]
+    copy.set_role(Role.ALONE)
+    ends.pull("t")  # it is still the same
+    assert copy.role is Role.FOLLOWER
+    copy.set_role(Role.ALONE)
+    copy.append(b"mine", flush=True)
+    with pytest.raises(UsageError, match="does not have its records from offset 2 on"):
+        ends.pull("t")
+    source.extend([b"3", b"4", b"5"])
+    with pytest.raises((UsageError, OutOfOrderError)):
+        ends.pull("t")
+    assert [record.value for record in copy.read()] == [b"1", b"2", b"mine"]
+    assert copy.role is Role.ALONE
+    source.delete_before(5)
+    with pytest.raises(UsageError, match="does not have its records from offset 0 on"):
+        ends.pull("t")
+    assert len([*copy.read()]) == 3
+
+
+def test_nothing_is_appended_to_a_copy_through_its_topic(ends):
+    ends.cluster.create_topic("t")[0].extend([b"1"])
+    ends.pull("t")
+    topic = ends.store["t"]
+    for append in (topic.append, lambda value: topic.extend([value])):
+        with pytest.raises(UsageError, match="t-0: it is a copy of a leader's log"):
+            append(b"mine")
+    assert topic[0].log_end_offset == 1
+    topic[0].set_role(Role.ALONE)
+    assert topic.append(b"mine") == (0, 1)
+
+
+def test_a_stop_before_the_run_ends_that(ends):
+    ends.cluster.create_topic("t")[0].append(b"1")
+    pull = bridge.pull(ends.remote, ends.store, "t")
+    pull.stop()
+    assert pull.run().batch_count == 0
+    assert pull.run(until_end=True).batch_count == 1
 
 
 def test_another_cluster(ends, tmp_path):

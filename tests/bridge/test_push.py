@@ -193,6 +193,73 @@ def test_what_was_deleted_before_it_was_pushed(ends, caplog):
     assert [record.value for record in ends.cluster["t"][0].read(isolation=COMMITTED)] == [b"1", b"2", b"4"]
 
 
+def test_what_is_skipped_is_told_once_though_nothing_comes_behind_it(ends, caplog):
+    source = ends.store.create_topic("t")
+    source[0].extend([b"1", b"2"])
+    source[0].delete_before(1)
+    ends.push("t")
+    source[0].append(b"3")
+    source[0].delete_before(3)
+    assert ends.push("t").skipped_count == 1
+    assert "t-0: the 1 offsets from 2 on were deleted here" in caplog.text
+    caplog.clear()
+    source[0].append(b"4")
+    assert ends.push("t").skipped_count == 0
+    assert not caplog.text
+
+
+def test_what_was_pushed_before_a_kill_is_deleted_by_the_next_run(ends):
+    source = ends.store.create_topic("t")
+    source[0].extend([b"1", b"2"])
+    ends.push("t")  # as if the kill came in front of the deletion
+    ends.push("t", delete_pushed=True)
+    assert source[0].log_start_offset == 2
+
+
+@pytest.mark.parametrize("how", ["aborted", "deleted"])
+def test_a_store_that_was_killed_gets_nothing_twice(ends, how):
+    """It sets committed offsets back that are above the ends of its own logs, and the offsets here are higher
+    than there: records were deleted here before any was pushed, or transactions aborted."""
+    source = ends.store.create_topic("t")
+    if how == "deleted":
+        source[0].extend([b"old"] * 20)
+        source[0].delete_before(20)
+        source[0].extend([b"new"] * 5)
+    else:
+        with ends.store.producer(transactional_id="x") as producer:
+            for _ in range(5):
+                with producer.transaction() as transaction:
+                    for _ in range(10):
+                        producer.send("t", b"not this")
+                    transaction.abort()
+                with producer.transaction():
+                    producer.send("t", b"new")
+    assert ends.push("t").record_count == 5
+    for each in (ends.remote, ends.listener):
+        each.close()
+    ends.cluster.directory.abandon()
+    ends.cluster = logstore.open("/cluster", config=CALM, files=ends.files)
+    (offset,) = ends.cluster.offsets("logstore-bridge-edge").values()
+    assert offset.offset == ends.cluster["t"][0].log_end_offset < source[0].log_end_offset
+    ends.listener = ends.cluster.listen("127.0.0.1:0")
+    ends.remote = logstore.connect(ends.listener.address)
+    assert ends.push("t").record_count == 0
+    source[0].append(b"one more")
+    assert ends.push("t").record_count == 1
+    assert [record.value for record in ends.cluster["t"].read(isolation=COMMITTED)] == [
+        *[b"new"] * 5,
+        b"one more",
+    ]
+
+
+def test_a_stop_before_the_run_ends_that(ends):
+    ends.store.create_topic("t")[0].append(b"1")
+    push = bridge.push(ends.store, ends.remote, "t", name="edge")
+    push.stop()
+    assert push.run().record_count == 0
+    assert push.run(until_end=True).record_count == 1
+
+
 def test_a_topic_is_made_as_it_is_here(ends):
     ends.store.create_topic("t", partitions=3, config=TopicConfig(cleanup_policy="compact", retention_ms=5))
     with pytest.raises(UnknownTopicError, match="does not have topic 't'"):

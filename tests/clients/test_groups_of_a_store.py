@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -531,3 +532,29 @@ def test_many_groups(count):
         for name in list(store.groups()):
             store.groups().delete(name)
         assert len(store.groups()) == 0
+
+
+@pytest.mark.parametrize("is_connected", [False, True])
+def test_a_consumer_that_is_closed_while_it_joins_is_none_of_the_members(tmp_path, is_connected):
+    """The others do not wait for it. 1 s, or a heartbeat of 3 s, were it one."""
+    with contextlib.ExitStack() as stack:
+        store = stack.enter_context(logstore.open(tmp_path / "store"))
+        place = store
+        if is_connected:
+            listener = stack.enter_context(store.listen("127.0.0.1:0"))
+            place = stack.enter_context(logstore.connect(listener.address))
+        store.create_topic("t", partitions=2)
+        first = stack.enter_context(place.consumer("t", group="g", heartbeat_interval_ms=100))
+        store["t"].extend([b"1", b"2"])
+        while len(first.assignment) < 2:
+            first.poll(timeout=0.1)
+        for _ in range(3):
+            with place.consumer("t", group="g") as other:
+                assert other.poll(timeout=0.05) == []
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            first.poll(timeout=0.05)
+            group = store.groups()["g"]
+            if group.state == "Stable" and len(group.members) == 1 and len(first.assignment) == 2:
+                return
+        raise AssertionError(f"{group.state} with {len(group.members)} members")

@@ -5,6 +5,7 @@ Costs some seconds: threads end after real time."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 
@@ -78,3 +79,39 @@ def test_open_transactions_need_no_threads(tmp_path, rests):
             producer.close()
         read = store["t"][0].read(isolation=logstore.Isolation.COMMITTED)
         assert sum(1 for _ in read) == 20
+
+
+@pytest.mark.parametrize("how", ["flush", "leave", "transaction"])
+@pytest.mark.parametrize("is_connected", [False, True])
+def test_what_is_delivered_is_told_before_it_returns(tmp_path, is_connected, how):
+    """To callbacks that take a while, too. 0.1 s."""
+    with contextlib.ExitStack() as stack:
+        store = stack.enter_context(logstore.open(tmp_path / "store"))
+        store.create_topic("t", partitions=3)
+        place = store
+        if is_connected:
+            listener = stack.enter_context(store.listen("127.0.0.1:0"))
+            place = stack.enter_context(logstore.connect(listener.address))
+        settings = {"transactional_id": "x"} if how == "transaction" else {}
+        for _ in range(3):
+            told = []
+
+            def tell(delivered, error, told=told):
+                time.sleep(0.001)
+                told.append(error or delivered.offset)
+
+            def send_all(producer, tell=tell):
+                for number in range(20):
+                    producer.send("t", b"x", partition=number % 3, on_delivery=tell)
+
+            with place.producer(**settings) as producer:
+                if how == "transaction":
+                    with producer.transaction():
+                        send_all(producer)
+                    assert len(told) == 20
+                else:
+                    send_all(producer)
+                if how == "flush":
+                    producer.flush()
+                    assert len(told) == 20
+            assert len(told) == 20

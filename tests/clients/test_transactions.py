@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import threading
@@ -31,6 +32,7 @@ from logstore.errors import (
     ProducerFencedError,
     ReadOnlyError,
     RecordTooLargeError,
+    UnknownTopicError,
     UsageError,
 )
 from logstore.format.messages.transaction_records import encode_transaction_key
@@ -412,3 +414,23 @@ class TestDamagedState:
         with pytest.raises(CorruptionError, match="ends early"):
             damaged.abort_hanging(status)
         assert log.open_transactions()
+
+
+def test_a_block_that_goes_on_without_a_refused_record_is_aborted(store):
+    store.create_topic("small", config=logstore.TopicConfig(max_message_bytes=1000))
+    refused = [
+        (RecordTooLargeError, lambda producer: producer.send("small", b"+10" * 1000)),
+        (UnknownTopicError, lambda producer: producer.send("nowhere", b"+10")),
+        (UsageError, lambda producer: producer.send("b", 10)),
+    ]
+    with store.producer(transactional_id="x") as producer:
+        for error, send in refused:
+            with pytest.raises(error), producer.transaction():
+                producer.send("a", b"-10")
+                with contextlib.suppress(error):
+                    send(producer)
+                producer.send("b", b"another")
+            assert committed(store) == committed(store, "b") == []
+        with producer.transaction():
+            producer.send("a", b"right")
+    assert committed(store) == [b"right"]

@@ -7,6 +7,7 @@ the copy is cut there. Of logs with equal epochs, the last batch tells whether t
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,13 +15,21 @@ from logstore.bridge.cluster import MAX_PARTITION_BYTES, ClusterQuestions
 from logstore.bridge.trouble import check_answer
 from logstore.broker.codes import ErrorCode
 from logstore.broker.requests import NO_EPOCH, FetchedPartition, FetchPartition
-from logstore.errors import CorruptionError, LeaderFencedError, OutOfOrderError
+from logstore.errors import CorruptionError, LeaderFencedError, OutOfOrderError, RetriableError, UsageError
 from logstore.format.header import MAGIC, BatchHeader, decode_header
 from logstore.model import Isolation, Role
 from logstore.partition.log import Log
 from logstore.warning import inform, warn
 
-_ABOUT_EPOCHS: Final = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH})
+_LOOK_AGAIN: Final = frozenset(
+    {
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+"""The next round finds out why."""
 _START_OVER: Final = (
     "If the cluster's is right, delete the topic here and pull it again; if this one is, look at the cluster "
     "first"
@@ -40,8 +49,12 @@ class CopyCounts:
 class PartitionCopy:
     """The copy of one partition. Used by one thread."""
 
-    def __init__(self, cluster: ClusterQuestions, log: Log, counts: CopyCounts) -> None:
+    def __init__(
+        self, cluster: ClusterQuestions, log: Log, topic_id: uuid.UUID | None, counts: CopyCounts
+    ) -> None:
+        """``topic_id``: the cluster's; None if it tells none."""
         self._cluster = cluster
+        self._topic_id = topic_id
         self._counts = counts
         self.log = log
         self.partition = log.partition
@@ -59,7 +72,9 @@ class PartitionCopy:
     @property
     def wanted(self) -> FetchPartition:
         """What to fetch next."""
-        return FetchPartition(self.partition, self.position, MAX_PARTITION_BYTES, self.leader_epoch)
+        return FetchPartition(
+            self.partition, self.position, MAX_PARTITION_BYTES, self.leader_epoch, self._topic_id
+        )
 
     # Comparing
 
@@ -68,17 +83,33 @@ class PartitionCopy:
 
         Raises:
             OutOfOrderError: the logs have parted, and it is not known where.
+            UsageError: records would be lost that are the store's own.
+            RetriableError: the topic was made again just now.
         """
         log, self.leader_epoch = self.log, leader_epoch
-        log.set_role(Role.FOLLOWER)
         start, end = self._cluster.bounds(self.partition)
         if log.log_end_offset < start:
+            self._check_may_cut(log.log_start_offset)
             self._start_over(start)
         elif log.log_end_offset > log.log_start_offset:
             self._cut_what_parted(start, end)
             self._check_last_batch()
+        log.set_role(Role.FOLLOWER)
         self.position, self.end_offset = log.log_end_offset, end
         self.is_compared = True
+
+    def _check_may_cut(self, offset: int) -> None:
+        """Before records from ``offset`` on are cut off."""
+        log = self.log
+        if log.role is Role.ALONE and log.log_end_offset > max(offset, log.log_start_offset):
+            raise UsageError(
+                f"{self.partition} of {log.directory} is the store's own, and not a copy any more: the "
+                f"cluster does not have its records from offset {max(offset, log.log_start_offset)} on. Pull "
+                "into another store; or set_role(Role.FOLLOWER) before you pull again, and they are cut off"
+            )
+        (found,) = self._cluster.fetch([self.wanted], 0)
+        if found.error is ErrorCode.UNKNOWN_TOPIC_ID:  # the answers may be of a topic that was made since
+            raise RetriableError(f"{self.partition}: the topic was deleted at the cluster, or made again")
 
     def _start_over(self, start: int) -> None:
         """The cluster has deleted what comes next here."""
@@ -101,6 +132,7 @@ class PartitionCopy:
         common = self._common_end(end)
         if common >= log.log_end_offset:
             return
+        self._check_may_cut(common)
         warn(
             "%s: the cluster has lost or replaced the records from %d on; %d offsets are cut off here",
             self.partition,
@@ -181,8 +213,8 @@ class PartitionCopy:
             RetriableError, UnknownTopicError, UsageError: the cluster refuses.
             CorruptionError: a batch was damaged on its way, or at the cluster.
         """
-        if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE or answer.error in _ABOUT_EPOCHS:
-            self.is_compared = False  # the next round looks why
+        if answer.error in _LOOK_AGAIN:
+            self.is_compared = False
             return
         check_answer(answer.error, f"fetching {self.partition} from offset {self.position}", answer.message)
         if answer.high_watermark < 0:

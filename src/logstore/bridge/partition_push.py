@@ -26,7 +26,7 @@ class Taken(NamedTuple):
     """Behind them, and behind markers and aborted records."""
     byte_count: int
     skipped_count: int
-    metadata: str
+    topic_id: uuid.UUID
 
     @property
     def partition(self) -> TopicPartition:
@@ -34,8 +34,9 @@ class Taken(NamedTuple):
 
     @property
     def committed(self) -> OffsetAndMetadata:
-        """What the group commits."""
-        return OffsetAndMetadata(self.end_offset, self.metadata)
+        """What the group commits. The position is in the metadata, too: a store that was killed takes the
+        offset for one of its own topic's, and sets it back to the end of that."""
+        return OffsetAndMetadata(self.end_offset, f"{encode_base64_uuid(self.topic_id)} {self.end_offset}")
 
     def send(self, producer: Producer) -> None:
         """
@@ -72,24 +73,30 @@ class PartitionPush:
         """
         self.log = log
         self.partition = log.partition
-        self._metadata = encode_base64_uuid(topic_id)
-        self.position = log.log_start_offset if committed is None else committed.offset
+        self._topic_id = topic_id
+        self.position = log.log_start_offset
         """The next offset to push."""
+        if committed is not None:
+            self.position = self._pushed_up_to(committed, group)
         self.end_offset = self.position
-        if committed is None:
-            return
-        if committed.metadata != self._metadata:
+
+    def _pushed_up_to(self, committed: OffsetAndMetadata, group: str) -> int:
+        own = encode_base64_uuid(self._topic_id)
+        found, _, digits = committed.metadata.partition(" ")
+        position = int(digits) if digits.isdecimal() else committed.offset
+        if found != own:
             raise OutOfOrderError(
-                f"{self.partition} has diverged: the offset {committed.offset} of group {group!r} is of the "
-                f"topic with id {committed.metadata or 'unknown'}, and the one here has {self._metadata}. "
+                f"{self.partition} has diverged: the offset {position} of group {group!r} is of the "
+                f"topic with id {found or 'unknown'}, and the one here has {own}. "
                 "Push under another name; or delete the group at the cluster, and all is pushed again"
             )
-        if committed.offset > log.log_end_offset:
+        if position > self.log.log_end_offset:
             raise OutOfOrderError(
-                f"{self.partition} has diverged: it was pushed up to offset {committed.offset}, and ends "
-                f"here at {log.log_end_offset}: records were lost or cut off. Restore them; or push under "
-                "another name, and all is pushed again"
+                f"{self.partition} has diverged: it was pushed up to offset {position}, and ends "
+                f"here at {self.log.log_end_offset}: records were lost or cut off. Restore them; or push "
+                "under another name, and all is pushed again"
             )
+        return position
 
     def look(self) -> int:
         """How many offsets are left."""
@@ -97,7 +104,7 @@ class PartitionPush:
         return self.end_offset - self.position
 
     def take(self, most_bytes: int) -> Taken | None:
-        """What comes next: at least one record, if there is one. None if nothing has come."""
+        """What comes next: at least one record, if there is one. None if nothing has come, nor gone."""
         start = self.log.log_start_offset
         skipped = max(start - self.position, 0)
         if skipped:
@@ -109,8 +116,8 @@ class PartitionPush:
             )
             self.position = start
         end = self.log.last_stable_offset
-        if end <= self.position:
-            return None
+        if end <= self.position:  # what is skipped is committed, so that it is told once
+            return Taken(self.log, (), self.position, 0, skipped, self._topic_id) if skipped else None
         try:
             return self._taken(end, most_bytes, skipped)
         except OffsetOutOfRangeError:
@@ -125,4 +132,4 @@ class PartitionPush:
                 break
             records.append(record)
             byte_count += len(record.key or b"") + len(record.value or b"")
-        return Taken(self.log, records, end, byte_count, skipped, self._metadata)
+        return Taken(self.log, records, end, byte_count, skipped, self._topic_id)

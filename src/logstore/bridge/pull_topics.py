@@ -118,28 +118,31 @@ class PullBridge:
             StorageError: the disk failed.
         """
         check_flag(until_end, "until_end")
-        self._stopping.clear()
         self._refresh_at = 0.0
         for copy in self._order:
             copy.goal = None
         limit_ms = self._cluster.config.request_timeout_ms if until_end else None
-        while not self._stopping.is_set():
-            try:
-                if self._step(until_end):
-                    self._trouble.end()
-                    break
-                self._count_misses()
-            except (RetriableError, UnknownTopicError) as error:
-                if self._names is not None and isinstance(error, UnknownTopicError):
-                    raise
-                self._refresh_at = 0.0  # a topic may have been deleted in between
-                self._trouble.note(error, limit_ms)
-                self._trouble.wait(self._stopping)
+        try:
+            while not self._stopping.is_set():
+                try:
+                    if self._step(until_end):
+                        self._trouble.end()
+                        break
+                    self._count_misses()
+                except (RetriableError, UnknownTopicError) as error:
+                    if self._names is not None and isinstance(error, UnknownTopicError):
+                        raise
+                    self._refresh_at = 0.0  # a topic may have been deleted in between
+                    self._trouble.note(error, limit_ms)
+                    self._trouble.wait(self._stopping)
+        finally:
+            self._stopping.clear()
         return self.progress
 
     def stop(self) -> None:
-        """End the run: within a second, or within ``request_timeout_ms`` while the cluster does not answer.
-        From any thread, and from a signal handler."""
+        """End the run, or the next one, if none is going on: within a second, or within
+        ``request_timeout_ms`` while the cluster does not answer. From any thread, and from a signal handler.
+        """
         self._stopping.set()
 
     @property
@@ -221,7 +224,9 @@ class PullBridge:
             for log in self._topics.logs(name):
                 copy = self._copies.get(log.partition)
                 if copy is None or copy.log is not log:  # it is new, or was opened again
-                    copy = self._copies[log.partition] = PartitionCopy(self._cluster, log, self._counts)
+                    copy = self._copies[log.partition] = PartitionCopy(
+                        self._cluster, log, found.topics[name].topic_id, self._counts
+                    )
                     self._order = [each for each in self._order if each.partition != log.partition]
                     self._order.append(copy)
                 elif copy.leader_epoch != self._epoch_of(log.partition):

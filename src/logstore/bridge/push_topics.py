@@ -169,20 +169,23 @@ class PushBridge:
             CorruptionError, StorageError: a log or the disk failed.
         """
         check_flag(until_end, "until_end")
-        self._stopping.clear()
         self._goals.clear()
         limit_ms = self._cluster.config.request_timeout_ms if until_end else None
-        while not self._stopping.is_set():
-            try:
-                if self._run_with_producer(until_end):
-                    break
-            except RetriableError as error:
-                self._trouble.note(error, limit_ms)
-                self._trouble.wait(self._stopping)
+        try:
+            while not self._stopping.is_set():
+                try:
+                    if self._run_with_producer(until_end):
+                        break
+                except RetriableError as error:
+                    self._trouble.note(error, limit_ms)
+                    self._trouble.wait(self._stopping)
+        finally:
+            self._stopping.clear()
         return self.progress
 
     def stop(self) -> None:
-        """End the run after the current transaction. From any thread, and from a signal handler."""
+        """End the run after the current transaction; the next one, if none is going on. From any thread, and
+        from a signal handler."""
         self._stopping.set()
         self._changed.set()
 
@@ -274,8 +277,11 @@ class PushBridge:
         self._bytes += taken.byte_count
         part = self._parts[taken.partition]
         part.position = taken.end_offset
+        self._delete_pushed(part)
+
+    def _delete_pushed(self, part: PartitionPush) -> None:
         if self._deletes:
-            part.log.delete_before(min(taken.end_offset, part.log.high_watermark))
+            part.log.delete_before(min(part.position, part.log.high_watermark))
 
     # The topics
 
@@ -291,7 +297,8 @@ class PushBridge:
         self._check_target({each.topic for each in committed})
         for log in new:
             topic_id, at = self._store[log.partition.topic].topic_id, committed.get(log.partition)
-            self._parts[log.partition] = PartitionPush(log, topic_id, at, self.group)
+            part = self._parts[log.partition] = PartitionPush(log, topic_id, at, self.group)
+            self._delete_pushed(part)  # a kill may have come before that
             self._goals.setdefault(log.partition, log.last_stable_offset)
             stack.callback(self._watch(log))
         self._refresh_at = time.monotonic() + REFRESH_MS / 1000

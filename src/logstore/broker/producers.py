@@ -6,7 +6,6 @@ from logstore.broker.codes import ErrorCode
 from logstore.broker.durable import when_all_durable
 from logstore.broker.failures import code_of
 from logstore.broker.pending import Answered, Pending, Promise
-from logstore.broker.producing import IS_COPY
 from logstore.broker.transactions.requests import (
     DescribedProducers,
     DescribeProducersResult,
@@ -16,7 +15,7 @@ from logstore.broker.transactions.requests import (
 )
 from logstore.errors import LeaderFencedError, LogstoreError
 from logstore.logdir.directory import LogDirectory
-from logstore.model import Role, TopicPartition
+from logstore.model import IS_COPY, Role, TopicPartition
 from logstore.partition.log import Log
 
 

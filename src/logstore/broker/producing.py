@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.failures import code_of
@@ -24,14 +24,9 @@ from logstore.broker.transactions.requests import TransactionalProducer
 from logstore.errors import LogstoreError, OutOfOrderError
 from logstore.format.header import ATTRIBUTES_POSITION, HEADER_BYTES, TRANSACTIONAL_BIT, decode_header
 from logstore.logdir.directory import LogDirectory
-from logstore.model import Bytes, Isolation, Role, TopicPartition
+from logstore.model import IS_COPY, Bytes, Isolation, Role, TopicPartition
 from logstore.partition.log import Log
 from logstore.schedule import Task
-
-IS_COPY: Final = (
-    "it is a copy of a leader's log, and takes only what is copied; when that has ended, "
-    "log.set_role(Role.ALONE) makes it the store's own"
-)
 
 
 class Doorkeeper(Protocol):

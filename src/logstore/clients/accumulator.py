@@ -148,6 +148,7 @@ class Accumulator:
         "given_now_ms",
         "lock",
         "ready",
+        "settling",
         "topics",
         "undelivered_count",
     )
@@ -173,6 +174,8 @@ class Accumulator:
         """Partitions that their topics have lost since."""
         self.ready: list[PartitionQueue] = []
         """Partitions with closed batches."""
+        self.settling: tuple[OutgoingBatch, ...] = ()
+        """Batches whose outcome is being taken in, and told to callbacks."""
         self.undelivered_count = 0
         """Batches, open ones among them."""
         self.batch_count = 0
@@ -210,13 +213,17 @@ class Accumulator:
         yield from self._lost
 
     def undelivered(self) -> list[OutgoingBatch]:
-        """The batches that are not delivered yet; of a partition, the oldest first."""
+        """The batches that are not delivered yet, or being told to callbacks. Oldest first in a partition."""
         with self.lock:
-            return [
+            found = [
                 batch
                 for queue in self._queues()
                 for batch in (*queue.in_flight, *queue.closed, *([queue.open] if queue.open else ()))
             ]
+            return [
+                *self.settling,
+                *found,
+            ]  # looked at last: batches come there before they leave their queue
 
     # Records
 

@@ -192,6 +192,7 @@ class Membership:
             client_id=self._config.client_id or _CLIENT_ID,
             client_host=HERE,
             can_skip_assignment=True,
+            requires_member_id=not self.member_id,  # who leaves before it is in has to have a name
         )
         self._joining, self._phase = self._broker.join_group(request), _Phase.JOINING
         self._finish_joining()
@@ -202,6 +203,9 @@ class Membership:
         if result is None:
             return False
         self._joining = None
+        if result.error is ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = result.member_id
+            return self._join()
         if result.error is not ErrorCode.NONE:
             return self._refused(result.error)
         self.member_id, self.generation, self._joined = result.member_id, result.generation, result

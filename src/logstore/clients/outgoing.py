@@ -46,11 +46,13 @@ class OutgoingBatch:
         "_log_append_time_ms",
         "_over",
         "_stamps",
+        "_told",
         "attempts",
         "created_ms",
         "data",
         "gather",
         "is_done",
+        "is_told",
         "number",
         "partition",
         "producer",
@@ -80,6 +82,8 @@ class OutgoingBatch:
         """With which it was stamped."""
         self.attempts = 0
         self.is_done = False
+        self.is_told = False
+        """Whether the callbacks have returned, too."""
         self.was_reported = False
         """Whether a caller was told of the error."""
         self._base_offset = NO_OFFSET
@@ -87,6 +91,7 @@ class OutgoingBatch:
         self._error: LogstoreError | None = None
         self._lock = threading.Lock()
         self._over: threading.Event | None = None
+        self._told: threading.Event | None = None
         self._stamps: list[int] | None = None
         self._callbacks: list[tuple[int, OnDelivery]] = []
 
@@ -117,8 +122,14 @@ class OutgoingBatch:
             callbacks, self._callbacks = self._callbacks, []
             if self._over is not None:
                 self._over.set()
-        for number, callback in callbacks:
-            self._tell(number, callback)
+        try:
+            for number, callback in callbacks:
+                self._tell(number, callback)
+        finally:
+            with self._lock:
+                self.is_told = True
+                if self._told is not None:
+                    self._told.set()
 
     def _tell(self, number: int, callback: OnDelivery) -> None:
         try:
@@ -147,6 +158,16 @@ class OutgoingBatch:
                 self._over = threading.Event()
             over = self._over
         return over.wait(timeout)
+
+    def wait_until_told(self, timeout: float | None) -> bool:
+        """Whether there is an outcome and the callbacks have returned, after so many seconds at most."""
+        with self._lock:
+            if self.is_told:
+                return True
+            if self._told is None:
+                self._told = threading.Event()
+            told = self._told
+        return told.wait(timeout)
 
     def outcome(self, number: int) -> Delivered:
         """Where a record is.

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from logstore.arguments import check_callable, check_callback, plain_text, shown
 from logstore.broker.broker import Broker
@@ -29,7 +29,7 @@ from logstore.clients.settings import ProducerConfig
 from logstore.clients.transactions.transacting import RunBackground, Transacting
 from logstore.clients.transactions.transaction import Transaction
 from logstore.clock import Clock, SystemClock
-from logstore.config import TopicConfig
+from logstore.config import UNLIMITED, TopicConfig
 from logstore.errors import (
     InvalidRecordError,
     LogstoreError,
@@ -47,6 +47,11 @@ from logstore.turns import Bell
 Partitioner = Callable[[str, bytes | None, bytes | None, int], int]
 """Topic, key, value and the number of partitions -> a partition."""
 
+_ANY_RECORD: Final = TopicConfig(
+    max_message_bytes=2**31 - 1, message_timestamp_after_max_ms=UNLIMITED, message_timestamp_unit_check=False
+)
+"""Of a topic whose settings the client may not know: the right to write does not include that. The broker
+checks the records."""
 _LONGEST_WAIT_MS = 3_600_000
 _REST_MS = 1_000
 """So long without a record, and the thread ends: thousands of producers may have an open transaction each."""
@@ -152,41 +157,51 @@ class Producer(BoundToProcess):
             ClosedError, ForkedError: the producer cannot be used.
             Exception: what an interceptor raises. Nothing was sent.
         """
-        if self._departure is not None:
-            self._fork_flag.check_usable("the producer", is_closed=self._is_closed)
-            given = ProducerRecord(topic, value, key, partition, headers, timestamp_ms)
-            topic, value, key, partition, headers, timestamp_ms = self._departure.prepare(given)
-        if on_delivery is not None:
-            check_callback(on_delivery, "on_delivery")
-        queues = self._topics.get(topic)
-        if queues is None or self._partitioner is not None or self._is_closed or self._fork_flag.is_forked:
-            queues = self._queues_of(topic)
-        if partition is None and self._partitioner is None:
-            queue = queues.sticky if key is None else self._queue_for(topic, queues, key)
-        else:
-            queue = self._queue_at(topic, queues, partition, key, value)
-        batch = queue.open
-        now_ms = self._given_now_ms
-        number = (
-            None
-            if batch is None
-            else batch.gather(value, key, headers, timestamp_ms, None if now_ms is None else now_ms())
-        )
-        if batch is None or number is None:
-            if self._transacting is not None:  # what has an open batch was let in, for its own thread
-                self._transacting.check_may_send()
-            if self._clock.monotonic_ms() >= queues.look_ms:
-                queue = self._look_again(topic, queues, queue, partition, key, value)
-            try:
-                batch, number = self._accumulator.add(queue, value, key, headers, timestamp_ms)
-            except InvalidRecordError as refused:
-                queue = self._look_again(topic, queues, queue, partition, key, value, refused)
-                batch, number = self._accumulator.add(queue, value, key, headers, timestamp_ms)
-            if self._accumulator.ready:
-                self._drive()
-        if on_delivery is not None:
-            batch.call_when_done(number, on_delivery)
-        return Sent(batch, number)
+        try:
+            if self._departure is not None:
+                self._fork_flag.check_usable("the producer", is_closed=self._is_closed)
+                given = ProducerRecord(topic, value, key, partition, headers, timestamp_ms)
+                topic, value, key, partition, headers, timestamp_ms = self._departure.prepare(given)
+            if on_delivery is not None:
+                check_callback(on_delivery, "on_delivery")
+            queues = self._topics.get(topic)
+            if (
+                queues is None
+                or self._partitioner is not None
+                or self._is_closed
+                or self._fork_flag.is_forked
+            ):
+                queues = self._queues_of(topic)
+            if partition is None and self._partitioner is None:
+                queue = queues.sticky if key is None else self._queue_for(topic, queues, key)
+            else:
+                queue = self._queue_at(topic, queues, partition, key, value)
+            batch = queue.open
+            now_ms = self._given_now_ms
+            number = (
+                None
+                if batch is None
+                else batch.gather(value, key, headers, timestamp_ms, None if now_ms is None else now_ms())
+            )
+            if batch is None or number is None:
+                if self._transacting is not None:  # what has an open batch was let in, for its own thread
+                    self._transacting.check_may_send()
+                if self._clock.monotonic_ms() >= queues.look_ms:
+                    queue = self._look_again(topic, queues, queue, partition, key, value)
+                try:
+                    batch, number = self._accumulator.add(queue, value, key, headers, timestamp_ms)
+                except InvalidRecordError as refused:
+                    queue = self._look_again(topic, queues, queue, partition, key, value, refused)
+                    batch, number = self._accumulator.add(queue, value, key, headers, timestamp_ms)
+                if self._accumulator.ready:
+                    self._drive()
+            if on_delivery is not None:
+                batch.call_when_done(number, on_delivery)
+            return Sent(batch, number)
+        except LogstoreError as error:
+            if self._transacting is not None:
+                self._transacting.note_refused(error)
+            raise
 
     def _queue_for(self, topic: str, queues: TopicQueues, key: Any) -> PartitionQueue:
         if type(key) is not bytes:
@@ -272,7 +287,9 @@ class Producer(BoundToProcess):
             if found is None or described is None:
                 raise RetriableError(f"the broker did not tell of topic {topic!r} within max_block_ms")
             (metadata,), (settings,) = found.topics, described.topics
-            wrong = next((each for each in (metadata, settings) if each.error is not ErrorCode.NONE), None)
+            is_told = settings.error is not ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            answers = (metadata, settings) if is_told else (metadata,)
+            wrong = next((each for each in answers if each.error is not ErrorCode.NONE), None)
             if wrong is None:
                 break
             pause = self.config.retry_backoff_ms / 1000
@@ -280,9 +297,11 @@ class Producer(BoundToProcess):
                 raise error_of(wrong.error, wrong.message or f"topic {topic!r}: {wrong.error.name}")
             time.sleep(pause)  # its nodes are about to hear of it, or to lead it
         known = TopicConfig.setting_names()
-        config = TopicConfig.from_properties(
-            {each.name: each.value for each in settings.settings if each.name in known}
-        )
+        config = _ANY_RECORD
+        if is_told:
+            config = TopicConfig.from_properties(
+                {each.name: each.value for each in settings.settings if each.name in known}
+            )
         held = [each.is_somewhere for each in metadata.partitions]
         return self._accumulator.add_topic(topic, held, config)
 
@@ -384,7 +403,8 @@ class Producer(BoundToProcess):
     # The end
 
     def flush(self, timeout: float | None = None) -> None:
-        """Return when every record sent before the call is delivered or has failed.
+        """Return when every record sent before the call is delivered or has failed, and its callbacks have
+        returned.
 
         Raises:
             LogstoreError: the first error of records that have failed since the last flush, unless
@@ -414,7 +434,7 @@ class Producer(BoundToProcess):
                     left = max(deadline_ms - self._clock.monotonic_ms(), 0) / 1000
                 if not self._has_thread and not batch.is_done:
                     break  # a clock set by hand: run_due() goes on
-                if not batch.wait(left):
+                if not batch.wait_until_told(left):
                     raise RetriableError(
                         f"records for {batch.partition} are not delivered after {timeout:g} s; they are "
                         "tried on"

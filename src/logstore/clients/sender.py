@@ -243,7 +243,18 @@ class Sender:
     def _take(
         self, queue: PartitionQueue, batch: OutgoingBatch, outcome: ProducedPartition, now_ms: int
     ) -> None:
+        self._accumulator.settling = (batch,)
         queue.in_flight.remove(batch)
+        try:
+            self._settle(queue, batch, outcome, now_ms)
+        finally:
+            self._accumulator.settling = ()
+        if queue.closed:
+            self._look_again(queue)
+
+    def _settle(
+        self, queue: PartitionQueue, batch: OutgoingBatch, outcome: ProducedPartition, now_ms: int
+    ) -> None:
         if outcome.error is NONE or outcome.error is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             queue.retry_at_ms = -1 if not queue.in_flight else queue.retry_at_ms
             queue.refusal = None
@@ -262,8 +273,6 @@ class Sender:
         else:
             what = outcome.message or outcome.error.name
             self._note_failed(batch, error_of(outcome.error, f"{batch.partition}: {what}"), outcome.error)
-        if queue.closed:
-            self._look_again(queue)
 
     def _may_retry(self, queue: PartitionQueue, batch: OutgoingBatch, error: ErrorCode, now_ms: int) -> bool:
         """A gap in a transaction closes by itself while an earlier batch is still to be sent again; without
@@ -289,8 +298,12 @@ class Sender:
 
     def _fail(self, queue: PartitionQueue, batch: OutgoingBatch, error: LogstoreError) -> None:
         with self._accumulator.lock:
+            self._accumulator.settling = (batch,)
             queue.closed.remove(batch)
-        self._note_failed(batch, error)
+        try:
+            self._note_failed(batch, error)
+        finally:
+            self._accumulator.settling = ()
 
     def _note_failed(self, batch: OutgoingBatch, error: LogstoreError, code: ErrorCode = NONE) -> None:
         if self._transacting is not None:
@@ -349,10 +362,13 @@ class Sender:
 
     def _fail_closed(self, queue: PartitionQueue, error: LogstoreError) -> None:
         with self._accumulator.lock:
-            batches = list(queue.closed)
+            self._accumulator.settling = batches = tuple(queue.closed)
             queue.closed.clear()
-        for batch in batches:
-            self._note_failed(batch, error)
+        try:
+            for batch in batches:
+                self._note_failed(batch, error)
+        finally:
+            self._accumulator.settling = ()
 
 
 def _has_earlier(queue: PartitionQueue, batch: OutgoingBatch) -> bool:

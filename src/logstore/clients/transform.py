@@ -135,16 +135,19 @@ class Transform:
                 offsets that were about to be committed were not for two minutes.
             LogstoreError: a log or the disk failed.
         """
-        self._stopping.clear()
         self._some_are_done.clear()
-        if self._workers == 1:
-            self._work(0, until_end)
-        else:
-            self._work_together(until_end)
+        try:
+            if self._workers == 1:
+                self._work(0, until_end)
+            else:
+                self._work_together(until_end)
+        finally:
+            self._stopping.clear()
         return self.report
 
     def stop(self) -> None:
-        """End the run after the current batch. From any thread, and from a signal handler."""
+        """End the run after the current batch; the next one, if none is going on. From any thread, and from a
+        signal handler."""
         self._stopping.set()
 
     @property

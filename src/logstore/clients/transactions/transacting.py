@@ -29,7 +29,14 @@ from logstore.broker.transactions.requests import (
 )
 from logstore.clients.settings import ProducerConfig
 from logstore.clock import Clock
-from logstore.errors import InvalidTransactionStateError, LogstoreError, RetriableError, UsageError
+from logstore.errors import (
+    ClosedError,
+    ForkedError,
+    InvalidTransactionStateError,
+    LogstoreError,
+    RetriableError,
+    UsageError,
+)
 from logstore.model import TopicPartition
 
 T = TypeVar("T")
@@ -183,6 +190,12 @@ class Transacting:
         """A record was not delivered: the transaction can only be aborted."""
         self._error = self._error or error
         self._is_fenced = self._is_fenced or code in _FENCED
+
+    def note_refused(self, error: LogstoreError) -> None:
+        """A record was refused, maybe in a block that goes on without it: all or nothing is nothing then."""
+        is_of_record = not isinstance(error, InvalidTransactionStateError | ClosedError | ForkedError)
+        if is_of_record and self.owner == threading.get_ident() and not self.is_in_doubt:
+            self.note_failure(error)
 
     @property
     def error(self) -> LogstoreError | None:

@@ -19,6 +19,7 @@ from logstore.broker.broker import Broker
 from logstore.broker.quotas.precedence import ANONYMOUS, Client
 from logstore.broker.share.kept import ShareStates
 from logstore.errors import UsageError
+from logstore.lock import ForkFlag
 from logstore.model import BoundToProcess
 from logstore.warning import inform, warn
 from logstore.wire.addresses import Address, parse_address
@@ -136,6 +137,7 @@ class Listener(BoundToProcess):
             fetch_sessions=FetchSessions(self._config.max_incremental_fetch_session_cache_slots),
             share_sessions=ShareSessions(self._config.group_share_max_share_sessions),
         )
+        self._fork_flag = ForkFlag.watch()
         self._lock = threading.Lock()
         self._connections: set[Connection] = set()
         self._is_closed = False
@@ -255,7 +257,10 @@ class Listener(BoundToProcess):
     def close(self, timeout: float = _DRAIN_SECONDS) -> None:
         """Take no more clients, answer what was asked, and close all connections; those on which an answer
         takes longer than ``timeout`` seconds without it. Clients that wait for records, or for the other
-        members of a group, wait for half a second of that. You may call it again."""
+        members of a group, wait for half a second of that. You may call it again. In a forked child it does
+        nothing: the sockets are the parent's, too."""
+        if self._fork_flag.is_forked:
+            return
         with self._lock:
             if self._is_closed:
                 return

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.requests import (
@@ -133,11 +133,17 @@ class Administering:
         self._look(MetadataRequest(names), look)
 
 
+_NOT_THERE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+"""What is told of a topic that is gone; the second to who may not know of topics."""
+
+
 def _has(counts: Mapping[str, int]) -> _IsSeen:
-    """Whether a topic has so many partitions, and each a leader."""
+    """Whether a topic has so many partitions, and each a leader. Who may not know takes it for so."""
 
     def is_seen(name: str, found: MetadataResult) -> bool:
         topic = next((each for each in found.topics if each.name == name), None)
+        if topic is not None and topic.error is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            return True
         if topic is None or topic.error is not ErrorCode.NONE:
             return False
         led = [each for each in topic.partitions if each.leader_id >= 0]
@@ -147,6 +153,4 @@ def _has(counts: Mapping[str, int]) -> _IsSeen:
 
 
 def _is_gone(name: str, found: MetadataResult) -> bool:
-    return any(
-        each.name == name and each.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in found.topics
-    )
+    return any(each.name == name and each.error in _NOT_THERE for each in found.topics)

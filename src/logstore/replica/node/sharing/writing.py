@@ -59,8 +59,8 @@ class KeptThere:
         return Writing(self.key, self.state_epoch, ShareChange(start, batches, self.leader_epoch))
 
     def lose(self) -> None:
-        """Nothing more is stored of it. All who use it hear so first: a change that is not told, because it is
-        lost, must not look like one that is stored. May be called by several threads."""
+        """Nothing more is stored of it. All who use it hear so first: a change that is not told because of
+        that must not look like one that is stored. Several threads may call it."""
         if not self.is_lost:
             self.on_lost()
             self.is_lost = True

@@ -1,0 +1,56 @@
+"""Our clients need no rights but those that other clients need. 0.5 s."""
+
+import contextlib
+
+import pytest
+
+import logstore
+from logstore import TopicConfig
+from logstore.connected import Sasl
+from logstore.errors import RecordTooLargeError, UsageError
+from logstore.security import Acl, Operation, PatternType, Permission, ResourceType
+
+
+@pytest.fixture
+def store(tmp_path):
+    with logstore.open(tmp_path / "store") as store:
+        store.users.set_password("alice", "pw")
+        yield store
+
+
+@pytest.fixture
+def connect(store):
+    """As alice, who may do so much with a topic."""
+    with contextlib.ExitStack() as stack:
+
+        def connect(topic, *operations):
+            place = ResourceType.TOPIC, topic, PatternType.LITERAL, "User:alice", "*"
+            store.acls.add([Acl(*place, each, Permission.ALLOW) for each in operations])
+            listener = store.listen("127.0.0.1:0", sasl_enabled_mechanisms="SCRAM-SHA-256", authorize=True)
+            sasl = Sasl(username="alice", password="pw")
+            remote = logstore.connect(listener.address, sasl=sasl, request_timeout_ms=5_000)
+            return stack.enter_context(remote)
+
+        yield connect
+
+
+def test_a_producer_may_write(store, connect):
+    """It does not have to know the settings of the topic, and the broker checks by them."""
+    store.create_topic("t", config=TopicConfig(max_message_bytes=2_000_000))
+    with connect("t", Operation.WRITE).producer() as producer:
+        assert producer.send("t", b"x").result(5).offset == 0
+        assert producer.send("t", bytes(1_500_000)).result(5).offset == 1
+        with pytest.raises((RecordTooLargeError, UsageError)):
+            producer.send("t", bytes(2_500_000)).result(5)
+    assert len(list(store["t"][0])) == 2
+
+
+def test_who_may_only_make_a_topic_is_told_that_it_is_made(store, connect):
+    connect("t", Operation.CREATE).create_topic("t", partitions=2)
+    assert len(store["t"]) == 2
+
+
+def test_who_may_only_delete_a_topic_is_told_that_it_is_gone(store, connect):
+    store.create_topic("t")
+    connect("t", Operation.DELETE).delete_topic("t")
+    assert "t" not in store
