@@ -745,3 +745,12 @@ def test_an_ordinary_life_logs_what_it_deletes_and_nothing_else(path, caplog):
     (record,) = caplog.records
     assert (record.levelno, "deleted topic 'b'" in record.getMessage()) == (logging.INFO, True)
     assert Path(path).is_dir()
+
+
+def test_the_longest_name_of_a_directory(tmp_path):
+    """Names beside it that would be longer cannot be there."""
+    path = tmp_path / ("x" * 255)
+    with logstore.open(path) as store:
+        store.create_topic("t").append(b"1", flush=True)
+    with logstore.open(path) as store:
+        assert [record.value for record in store["t"].read()] == [b"1"]

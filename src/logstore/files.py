@@ -512,6 +512,8 @@ def _mode_of(path: str) -> int:
     except (FileNotFoundError, NotADirectoryError):
         return 0
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:  # nothing can have such a name
+            return 0
         raise storage_error(error, path, "looking at") from error
 
 

@@ -21,6 +21,21 @@ async def opened(files=None, partitions=1):
 
 
 class TestProducers:
+    def test_transactions_belong_to_threads(self):
+        async def main():
+            store, _ = await opened()
+            with pytest.raises(UsageError, match="a transaction belongs to a thread"):
+                store.producer(transactional_id="x")
+
+            def transfer():
+                with store.sync.producer(transactional_id="x") as producer, producer.transaction():
+                    producer.send("t", b"1")
+
+            await store.run(transfer)
+            await store.close()
+
+        run(main())
+
     def test_handles_say_where_each_record_is(self):
         async def main():
             store, topic = await opened(partitions=3)

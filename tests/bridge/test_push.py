@@ -288,6 +288,23 @@ def test_a_topic_that_vanishes(ends):
         push.run(until_end=True)
 
 
+def test_a_topic_that_is_made_again_at_the_cluster(ends, monkeypatch):
+    """What was pushed is gone there: the run says so, and the next one pushes all of it."""
+    monkeypatch.setattr("logstore.bridge.push_topics.REFRESH_MS", 0)
+    source = ends.store.create_topic("t")[0]
+    source.extend([b"1", b"2"])
+    push = bridge.push(ends.store, ends.remote, "t", name="edge")
+    push.run(until_end=True)
+    push.run(until_end=True)
+    ends.cluster.delete_topic("t")
+    ends.cluster.create_topic("t")
+    source.append(b"3")
+    with pytest.raises(UnknownTopicError, match="deleted topic 't', and made it again"):
+        push.run(until_end=True)
+    assert push.run(until_end=True).record_count == 2 + 3
+    assert committed(ends.cluster["t"]) == committed(ends.store["t"])
+
+
 def test_another_store_under_the_same_name(ends, tmp_path):
     ends.store.create_topic("t")[0].append(b"1")
     ends.push("t")

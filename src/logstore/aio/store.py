@@ -22,6 +22,7 @@ from logstore.clients.producer import Partitioner
 from logstore.clients.settings import ConsumerConfig, ProducerConfig, QueueConfig
 from logstore.clock import Clock
 from logstore.config import StoreConfig, TopicConfig
+from logstore.errors import UsageError
 from logstore.files import Files, PathLike
 from logstore.logdir.directory import OnProgress
 from logstore.model import BoundToProcess, Isolation
@@ -223,8 +224,18 @@ class AsyncStore(BoundToProcess):
         interceptors: Iterable[ProducerInterceptor] = (),
         **settings: Any,
     ) -> AsyncProducer:
-        """A producer: :meth:`.Store.producer`, with its arguments and errors."""
+        """A producer: :meth:`.Store.producer`, with its arguments and errors.
+
+        Raises:
+            UsageError: it has a transactional id. A transaction belongs to a thread: use ``store.sync`` in a
+                function, with ``await store.run(function)``.
+        """
         self._shell.check_usable()
+        if settings.get("transactional_id", config and config.transactional_id) is not None:
+            raise UsageError(
+                "a transaction belongs to a thread: use store.sync.producer(transactional_id=...) in a "
+                "function that await store.run(function) calls"
+            )
         producer = self.sync.producer(
             config,
             partitioner=partitioner,

@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from logstore.clients.producer import Producer
-from logstore.errors import InvalidRecordError, OffsetOutOfRangeError, OutOfOrderError
+from logstore.errors import (
+    InvalidRecordError,
+    OffsetOutOfRangeError,
+    OutOfOrderError,
+    RecordTooLargeError,
+)
 from logstore.format.metadata import encode_base64_uuid
 from logstore.model import Isolation, OffsetAndMetadata, Record, TopicPartition
 from logstore.partition.log import Log
@@ -56,8 +61,11 @@ class Taken(NamedTuple):
                     timestamp_ms=record.timestamp_ms,
                 )
             except InvalidRecordError as error:
+                hint = ""
+                if isinstance(error, RecordTooLargeError):
+                    hint = ". A record that is compressed here may need compression='zstd' of the bridge"
                 raise type(error)(
-                    f"{self.partition} offset {record.offset} cannot be pushed: {error}"
+                    f"{self.partition} offset {record.offset} cannot be pushed: {error}{hint}"
                 ) from error
 
 

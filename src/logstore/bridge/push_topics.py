@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, Final
@@ -135,6 +136,8 @@ class PushBridge:
         self._changed = threading.Event()
         self._refresh_at = 0.0
         self._seen_counts: dict[str, int] = {}
+        self._seen_ids: dict[str, uuid.UUID | None] = {}
+        """Of the topics at the cluster."""
         self._goals: dict[TopicPartition, int] = {}
         """Where partitions ended when the run began, or when they were found."""
         store.directory.check_open()
@@ -329,6 +332,11 @@ class PushBridge:
                 raise UnknownPartitionError(
                     f"topic {name!r} has {len(there.leader_epochs)} partitions at the cluster and {count} "
                     "here, and records stay in the partition that they have: add partitions at the cluster"
+                )
+            elif self._seen_ids.setdefault(name, there.topic_id) != there.topic_id:
+                self._seen_ids[name] = there.topic_id  # the next run pushes into this one
+                raise UnknownTopicError(
+                    f"the cluster {found.cluster_id} has deleted topic {name!r}, and made it again"
                 )
             self._seen_counts[name] = count
 

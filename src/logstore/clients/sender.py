@@ -294,6 +294,11 @@ class Sender:
             f"{batch.partition}: records were not delivered within delivery_timeout_ms "
             f"({self._config.delivery_timeout_ms}), after {batch.attempts} attempts"
             + (f"; the last attempt failed: {queue.refusal}" if queue.refusal else "")
+            + (
+                "; a quota of the client holds them back"
+                if not batch.attempts and self._resume_ms >= 0
+                else ""
+            )
         )
 
     def _fail(self, queue: PartitionQueue, batch: OutgoingBatch, error: LogstoreError) -> None:
