@@ -3,13 +3,73 @@ part is up to the module that owns the file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
 
 from logstore.errors import CorruptionError, UnsupportedVersionError, UsageError
-from logstore.files import Files, read_small_file, write_small_file
+from logstore.files import Files, is_open_to_others, read_small_file, write_small_file
+from logstore.warning import warn
 
 T = TypeVar("T")
+
+_COPY: Final = "is_copy"
+"""The part that says that a file is a node's copy of what its cluster has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonFile(Generic[T]):
+    """What a module that owns such a file knows of it."""
+
+    name: str
+    limit_bytes: int
+    encode: Callable[[T], bytes]
+    decode: Callable[[bytes], T]
+    """Raises CorruptionError and UnsupportedVersionError."""
+    parts: Callable[[T], Mapping[str, object]]
+    """What is in a value, by names for people."""
+    what_to_do: str
+    """What an error tells the owner of a damaged file."""
+    is_private: bool = False
+    """Whether passwords could be guessed from it."""
+
+    def load(self, files: Files, directory: str) -> tuple[T, bytes] | None:
+        """What the file of a directory holds, also as bytes; None if there is none. Warns if others than the
+        owner may read a private one, as a copy of a directory may leave it.
+
+        Raises:
+            CorruptionError: the file is damaged; says where, and what to do.
+            UnsupportedVersionError: a newer logstore wrote it.
+        """
+        path = f"{directory}/{self.name}"
+
+        def decode(data: bytes) -> tuple[T, bytes]:
+            if self.is_private and is_open_to_others(files, path):
+                warn(
+                    "%s can be read by other users of this machine, who could guess passwords: chmod 600 it",
+                    path,
+                )
+            return self.decode(data), data
+
+        return read_json_file(files, path, self.limit_bytes, decode, self.what_to_do)
+
+    def read(self, files: Files, directory: str) -> T | None:
+        """What the file of a directory holds. As :meth:`load`."""
+        found = self.load(files, directory)
+        return None if found is None else found[0]
+
+    def write(self, files: Files, directory: str, value: T) -> None:
+        """Replace the file, durably and atomically.
+
+        Raises:
+            UsageError: it would be larger than what is read. The file is as it was.
+        """
+        self.write_bytes(files, directory, self.encode(value))
+
+    def write_bytes(self, files: Files, directory: str, data: bytes) -> None:
+        """The same with the bytes of a value."""
+        path = f"{directory}/{self.name}"
+        write_json_file(files, path, data, self.limit_bytes, private=self.is_private)
 
 
 def read_json_file(
@@ -51,6 +111,20 @@ def encode_json(version: int, **parts: Any) -> bytes:
     import json  # here and below: only programs that have such a file need it
 
     return json.dumps({"version": version, **parts}, indent=1).encode() + b"\n"
+
+
+def marked_as_copy(data: bytes) -> bytes:
+    """The bytes of a file that was decoded, as a copy."""
+    import json
+
+    return encode_json(**{**json.loads(data), _COPY: True})
+
+
+def is_copy(data: bytes) -> bool:
+    """Whether the bytes of a file that was decoded are those of a copy."""
+    import json
+
+    return json.loads(data).get(_COPY) is True
 
 
 def decode_json(data: bytes, name: str, version: int, part: str, kind: type, what: str) -> dict[str, Any]:
