@@ -49,7 +49,7 @@ class ViewMaker:
         names = self._names_of(changed)
         topics = self._topics(names)
         partitions, changed_partitions = self._partitions(changed, names, topics)
-        texts = self._texts_in_common(changed)
+        texts = self._shared_texts(changed)
         self.view = View(living, controller, topics, partitions, self._groups(changed), texts)
         return ViewChange(
             self.view,
@@ -94,7 +94,7 @@ class ViewMaker:
                 groups.pop(name, None)
         return groups
 
-    def _texts_in_common(self, changed: Changed) -> Mapping[str, Text]:
+    def _shared_texts(self, changed: Changed) -> Mapping[str, Text]:
         paths = layout.TEXT_PATHS.keys() & changed.keys()
         if not paths:
             return self.view.texts
