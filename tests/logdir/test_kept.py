@@ -54,7 +54,7 @@ class Rig:
         made = Kept(self.directory, QUOTAS_FILE, {}, self.used.append)
         made.load()
         if shared is not None:
-            made.share(shared)
+            made.share(shared, "c")
         return made
 
     def stored(self, path=PATH):
@@ -62,7 +62,7 @@ class Rig:
         return None if data is None else decode_quotas(data)
 
     def is_copy(self):
-        return json.loads(read_small_file(self.files, PATH, 1 << 20)).get("is_copy", False)
+        return json.loads(read_small_file(self.files, PATH, 1 << 20)).get("copy_of") == "c"
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_a_cluster_that_has_nothing_is_given_what_the_store_has(rig):
     kept = rig.kept()
     kept.change(with_rate("alice", 1))
     cluster = Cluster()
-    kept.share(cluster)
+    kept.share(cluster, "c")
     assert not rig.is_copy()
     kept.give()
     assert decode_quotas(cluster.data) == quotas_of(alice=1)
@@ -168,7 +168,7 @@ def test_a_change_before_anything_was_given_takes_along_what_the_store_has(rig):
     kept = rig.kept()
     kept.change(with_rate("alice", 1))
     cluster = Cluster()
-    kept.share(cluster)
+    kept.share(cluster, "c")
     kept.change(with_rate("bob", 2))
     assert decode_quotas(cluster.data) == quotas_of(alice=1, bob=2)
 
@@ -179,7 +179,7 @@ def test_a_file_that_says_something_else_is_kept_beside(rig, caplog, way):
     own = quotas_of(**{f"user{number}": 1 for number in range(7)}, bob=2)
     kept.change(lambda _: own)
     cluster = Cluster(encode_quotas(quotas_of(bob=2)))
-    kept.share(cluster)
+    kept.share(cluster, "c")
     if way == "take":
         kept.take(cluster.data, cluster.version)
     elif way == "give":
@@ -198,7 +198,7 @@ def test_a_file_is_not_lost_if_it_cannot_be_kept_beside(rig, caplog):
     kept = rig.kept()
     kept.change(with_rate("alice", 1))
     cluster = Cluster(encode_quotas(quotas_of(bob=2)))
-    kept.share(cluster)
+    kept.share(cluster, "c")
     rig.files.fail(FAULTS["ENOSPC"], kinds=["write"], path=".replaced")
     kept.take(cluster.data, cluster.version)
     assert kept.value == quotas_of(bob=2)
@@ -212,7 +212,7 @@ def test_nothing_is_kept_beside_that_the_cluster_has_or_had(rig, caplog):
     kept = rig.kept()
     kept.change(with_rate("alice", 1))
     cluster = Cluster(encode_quotas(quotas_of(alice=1, bob=2)))
-    kept.share(cluster)
+    kept.share(cluster, "c")
     kept.take(cluster.data, cluster.version)
     again = rig.kept(Cluster())
     assert again.value == quotas_of(alice=1, bob=2)
@@ -220,6 +220,18 @@ def test_nothing_is_kept_beside_that_the_cluster_has_or_had(rig, caplog):
     assert rig.stored() == {}
     assert rig.stored(BESIDE) is None
     assert not caplog.records
+
+
+@pytest.mark.parametrize(("cluster_id", "version"), [("c", 6), ("another", 8)])
+def test_what_the_cluster_has_lost_is_kept_beside(rig, caplog, cluster_id, version):
+    """It is an older one than the node knew, or another cluster."""
+    rig.kept(Cluster()).take(encode_quotas(quotas_of(alice=1)), 7)
+    kept = rig.kept()
+    kept.share(Cluster(), cluster_id)
+    kept.take(encode_quotas(quotas_of(bob=2)), version)
+    assert rig.stored() == quotas_of(bob=2)
+    assert rig.stored(BESIDE) == quotas_of(alice=1)
+    assert "users/alice" in caplog.text
 
 
 def test_a_change_that_was_made_alone_makes_the_file_the_stores_own_again(rig, caplog):
@@ -238,7 +250,7 @@ def test_a_damaged_file_is_not_given_and_is_kept_beside(rig, caplog):
     with pytest.raises(CorruptionError):
         kept.load()
     cluster = Cluster()
-    kept.share(cluster)
+    kept.share(cluster, "c")
     kept.give()
     with pytest.raises(CorruptionError, match="Restore the file, or move it away"):
         kept.change(with_rate("alice", 1))
@@ -262,7 +274,7 @@ def test_a_login_waits_for_nobody_while_the_cluster_is_asked(rig):
     users = Users(rig.directory)
     users.set_password("alice", "a")
     kept = kept_users(users)
-    kept.share(slow := Slow())
+    kept.share(slow := Slow(), "c")
     thread = threading.Thread(target=users.set_password, args=("bob", "b"))
     thread.start()
     asked.wait(20)

@@ -2,8 +2,8 @@
 
 Alone, that is the file. In a cluster it is what the nodes have in common, and the file is this node's copy
 of it: clients can log in before the node has heard of the others, and while it does not hear of them. A copy
-says that it is one. Another file is the store's own: it is given to a cluster that has nothing in its place,
-or is kept beside the copy.
+says what it is a copy of. Another file is the store's own: it is given to a cluster that has nothing in its
+place, or is kept beside the copy. So is the copy of a later version than the cluster has, which has lost it.
 
 Lock: ``_lock`` is held while the file is written, never while the cluster is asked. ``value`` is replaced in
 one assignment, and read without it.
@@ -18,7 +18,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from logstore.errors import LogstoreError
 from logstore.files import read_small_file, write_small_file
 from logstore.logdir.directory import LogDirectory
-from logstore.logdir.small_json import JsonFile, is_copy, marked_as_copy
+from logstore.logdir.small_json import Copy, JsonFile, copy_mark, marked_as_copy
 from logstore.warning import warn
 
 T = TypeVar("T")
@@ -62,8 +62,11 @@ class Kept(Generic[T]):
         self._lock = threading.Lock()
         self.value = nothing
         self._is_loaded = False
-        self._has_file = self._is_copy = False
+        self._has_file = False
+        self._copy: Copy | None = None
+        """What the file is a copy of."""
         self._shared: SharedText | None = None
+        self._cluster_id = ""
         self._version = _UNKNOWN_VERSION
         """Which one of the cluster's is known."""
         self._unwritten: bytes | None = None
@@ -71,7 +74,7 @@ class Kept(Generic[T]):
         self._trouble: str | None = None
         """Why it has not."""
         self._only_here: list[str] = []
-        """What the store's own file has, and the copy that takes its place does not."""
+        """What the file has, and the copy that takes its place does not."""
 
     def load(self) -> None:
         """Read the file, unless that was done.
@@ -87,7 +90,7 @@ class Kept(Generic[T]):
                 found = self._file.load(self._directory.context.files, self._directory.path)
                 if found is not None:
                     value, data = found
-                    self._has_file, self._is_copy = True, is_copy(data)
+                    self._has_file, self._copy = True, copy_mark(data)
                     self._put_locked(value)
                 self._is_loaded = True
 
@@ -120,14 +123,14 @@ class Kept(Generic[T]):
         changed = change(self.value)
         if changed == self.value:
             return
-        self._write_locked(self._file.encode(changed), is_copy=False)
+        self._write_locked(self._file.encode(changed), None)
         self._put_locked(changed)
 
-    def _write_locked(self, data: bytes, *, is_copy: bool) -> None:
+    def _write_locked(self, data: bytes, copy: Copy | None) -> None:
         context = self._directory.context
         context.home.check_held()
         self._file.write_bytes(context.files, self._directory.path, data)
-        self._has_file, self._is_copy = True, is_copy
+        self._has_file, self._copy = True, copy
 
     def _changed(self, found: bytes | None, change: Callable[[T], T]) -> bytes:
         """What the cluster is to have. If it has nothing, it gets what this node knows."""
@@ -137,10 +140,10 @@ class Kept(Generic[T]):
 
     # A cluster
 
-    def share(self, shared: SharedText) -> None:
+    def share(self, shared: SharedText, cluster_id: str) -> None:
         """From now on the nodes of a cluster have this in common."""
         with self._lock:
-            self._shared = shared
+            self._shared, self._cluster_id = shared, cluster_id
             self._version = _UNKNOWN_VERSION
 
     def give(self) -> None:
@@ -159,16 +162,23 @@ class Kept(Generic[T]):
         Raises:
             CorruptionError, UnsupportedVersionError: it cannot be read. Nothing has changed.
         """
-        value = self._file.decode(data)
+        value, copy = self._file.decode(data), Copy(self._cluster_id, version)
         with self._lock:
             if version <= self._version:
                 return
-            if self._unwritten is None and not self._is_copy:
+            if self._unwritten is None and not self._is_earlier(copy):
                 self._only_here = self._missing_in(value)
             self._version, self._is_loaded = version, True
             self._put_locked(value)
-            self._unwritten = marked_as_copy(data)
+            self._unwritten = marked_as_copy(data, copy)
             self._write_copy_locked()
+
+    def _is_earlier(self, copy: Copy) -> bool:
+        """Whether the file is a copy of what the cluster had before."""
+        present = self._copy
+        return (
+            present is not None and present.cluster_id == copy.cluster_id and present.version <= copy.version
+        )
 
     def forget_version(self) -> None:
         """The cluster has lost it: what it has next is newer, whatever its version."""
@@ -182,7 +192,7 @@ class Kept(Generic[T]):
                 self._write_copy_locked()
 
     def _missing_in(self, value: T) -> list[str]:
-        """Names of what the store's own file has, and the cluster does not."""
+        """Names of what the file has, and the cluster does not."""
         if not self._is_loaded:
             return ["what cannot be read"]
         theirs, own = self._file.parts(value), self._file.parts(self.value)
@@ -194,7 +204,7 @@ class Kept(Generic[T]):
             data = read_small_file(self._directory.context.files, self._path, self._file.limit_bytes)
             if self._unwritten is not None and self._unwritten != data:
                 self._keep_own_locked(data)
-                self._write_locked(self._unwritten, is_copy=True)
+                self._write_locked(self._unwritten, copy_mark(self._unwritten))
             self._unwritten = self._trouble = None
         except LogstoreError as error:
             if str(error) != self._trouble:

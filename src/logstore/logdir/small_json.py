@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from logstore.errors import CorruptionError, UnsupportedVersionError, UsageError
 from logstore.files import Files, is_open_to_others, read_small_file, write_small_file
@@ -13,8 +13,16 @@ from logstore.warning import warn
 
 T = TypeVar("T")
 
-_COPY: Final = "is_copy"
-"""The part that says that a file is a node's copy of what its cluster has."""
+_COPY_OF: Final = "copy_of"
+_COPY_VERSION: Final = "copy_version"
+"""The parts that say that a file is a node's copy: of which cluster, and of which version there."""
+
+
+class Copy(NamedTuple):
+    """What a file is a copy of."""
+
+    cluster_id: str
+    version: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,18 +121,21 @@ def encode_json(version: int, **parts: Any) -> bytes:
     return json.dumps({"version": version, **parts}, indent=1).encode() + b"\n"
 
 
-def marked_as_copy(data: bytes) -> bytes:
+def marked_as_copy(data: bytes, copy: Copy) -> bytes:
     """The bytes of a file that was decoded, as a copy."""
     import json
 
-    return encode_json(**{**json.loads(data), _COPY: True})
+    return encode_json(**{**json.loads(data), _COPY_OF: copy.cluster_id, _COPY_VERSION: copy.version})
 
 
-def is_copy(data: bytes) -> bool:
-    """Whether the bytes of a file that was decoded are those of a copy."""
+def copy_mark(data: bytes) -> Copy | None:
+    """What the bytes of a file that was decoded are a copy of; None if they are not."""
     import json
 
-    return json.loads(data).get(_COPY) is True
+    content = json.loads(data)
+    cluster_id, version = content.get(_COPY_OF), content.get(_COPY_VERSION)
+    is_marked = type(cluster_id) is str and type(version) is int
+    return Copy(cluster_id, version) if is_marked else None
 
 
 def decode_json(data: bytes, name: str, version: int, part: str, kind: type, what: str) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Users, ACLs and quotas of a cluster: changed through one node, they hold on all. Costs about 10 s."""
+"""Users, ACLs and quotas of a cluster: changed through one node, they hold on all. Costs about 10 s, and 10 s
+more for a ZooKeeper that goes and comes back."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import json
 import shutil
 import stat
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -16,7 +18,8 @@ from logstore.replica.coordination import session
 from logstore.security import Acl, Operation, PatternType, Permission, ResourceType
 from logstore.wire.messages.security.alter_user_scram_credentials import Deletion
 from logstore.wire.remote.settings import Sasl
-from tests.replica.node.cluster import Cluster, eventually
+from tests.replica.coordination import server
+from tests.replica.node.cluster import SESSION_MS, Cluster, eventually
 
 PEER = Sasl(username="node", password="between nodes")
 SECURE = {
@@ -122,7 +125,7 @@ def test_what_one_node_changes_all_nodes_have(tmp_path, started):
     all_have(cluster, names, [])
     for node_id in cluster.nodes:
         for name in NAMES:
-            eventually(lambda node_id=node_id, name=name: stored(tmp_path, node_id, name)["is_copy"])
+            eventually(lambda node_id=node_id, name=name: "copy_of" in stored(tmp_path, node_id, name))
     with pytest.raises(UsageError, match="there is no user 'alice'"):
         one.users.remove("alice")
 
@@ -201,6 +204,50 @@ def test_without_the_coordinator_changes_are_refused_and_the_rest_goes_on(starte
     assert store.quotas.list() == {}
     monkeypatch.undo()
     store.users.set_password("alice", "b")
+
+
+class InZooKeeper(Cluster):
+    def __init__(self, path, address, count):
+        self._address = address
+        super().__init__(path, count)
+
+    def coordinate(self, cluster_id):
+        from logstore.replica.coordination.zookeeper import ZooKeeperCoordinator
+
+        return ZooKeeperCoordinator(self._address, session_ms=SESSION_MS, cluster_id=cluster_id)
+
+
+@pytest.mark.interop
+def test_a_zookeeper_that_goes_away_and_comes_back(tmp_path):
+    reason = server.unavailable_reason()
+    if reason is not None:
+        pytest.skip(reason)
+    zookeeper = server.ZooKeeperServer(tmp_path / "zookeeper")
+    zookeeper.start()
+    cluster = InZooKeeper(tmp_path, zookeeper.address, 2)
+    try:
+        one, two = cluster.stores.values()
+        one.users.set_password("alice", "a")
+        two.acls.add([WRITES])
+        all_have(cluster, names, ["alice"])
+        all_have(cluster, lambda store: len(store.acls), 1)
+        zookeeper.kill()
+        for refused in (lambda: one.users.remove("alice"), lambda: two.acls.add([READS])):
+            with pytest.raises(RetriableError):
+                refused()
+        assert all(each.users.is_password("alice", b"a") for each in (one, two))
+        zookeeper.start()
+
+        def add():
+            with suppress(RetriableError):
+                two.users.set_password("bob", "b")
+                return True
+
+        eventually(add)
+        all_have(cluster, names, ["alice", "bob"])
+    finally:
+        cluster.close()
+        zookeeper.kill()
 
 
 def test_who_is_no_node_any_more_changes_nothing(tmp_path, started):
@@ -314,6 +361,15 @@ def test_more_than_a_cluster_takes_is_refused_and_changes_nothing(started, monke
     assert names(store) == ["alice", "bob"]
     store.users.remove("bob")
     store.users.set_password("carol", "c")
+
+
+def test_a_store_that_has_more_is_no_node(tmp_path, started, monkeypatch):
+    fill(tmp_path / "node-1", "alice")
+    monkeypatch.setattr(session, "MOST_TEXT_BYTES", 500)
+    with pytest.raises(UsageError, match="the users of the cluster would have"):
+        started(1)
+    with logstore.open(tmp_path / "node-1") as store:
+        assert names(store) == ["alice"]
 
 
 def test_what_somebody_removes_from_the_coordinator_comes_back(started):

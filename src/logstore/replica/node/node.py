@@ -206,7 +206,7 @@ class Node:
             "acls": kept_acls(self._store.acls),
             "quotas": self._broker.kept_quotas,
         }
-        texts = SharedTexts(kept, lambda: self._session)
+        texts = SharedTexts(kept, self.cluster_id, lambda: self._session)
         texts.take(self._coordinator.view, TEXTS)
         return texts
 

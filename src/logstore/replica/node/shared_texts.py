@@ -19,13 +19,15 @@ class SharedTexts:
     """Those of one node. Its own thread calls it, and never the coordinator's, which keeps the lease: copies
     are written to the disk."""
 
-    def __init__(self, kept: Mapping[str, Kept[Any]], session: Callable[[], Session | None]) -> None:
+    def __init__(
+        self, kept: Mapping[str, Kept[Any]], cluster_id: str, session: Callable[[], Session | None]
+    ) -> None:
         """``kept``: what is shared from now on, by the names of the coordinator's texts."""
         self._kept = kept
         self._seen: dict[str, int] = {}
         """The versions of the last view."""
         for name, each in kept.items():
-            each.share(_Text(name, session))
+            each.share(_Text(name, session), cluster_id)
 
     def take(self, view: View, names: Iterable[str]) -> None:
         """These have changed. What the node knows better, because it has made a later change, stays."""

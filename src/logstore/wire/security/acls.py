@@ -64,7 +64,7 @@ class Acls:
         Raises:
             UsageError: one of them is no ACL; says what is wrong.
             StorageError: the disk refused. Nothing has changed.
-            RetriableError: the cluster cannot be asked now.
+            RetriableError: the store is a node of a cluster that cannot be asked now.
             ClosedError: the store is closed.
         """
         added = frozenset(map(check_acl, bindings))

@@ -131,7 +131,7 @@ class Users:
         Raises:
             UsageError: the name, password or number is none that Kafka could use.
             StorageError: the disk refused. Nothing has changed.
-            RetriableError: the cluster cannot be asked now.
+            RetriableError: the store is a node of a cluster that cannot be asked now.
             ClosedError: the store is closed.
 
         Takes 6 ms and two flushes.
@@ -154,7 +154,7 @@ class Users:
         Raises:
             UsageError: there is no such user.
             StorageError: the disk refused. Nothing has changed.
-            RetriableError: the cluster cannot be asked now.
+            RetriableError: the store is a node of a cluster that cannot be asked now.
             ClosedError: the store is closed.
         """
         name = check_user_name(name)
