@@ -12,7 +12,7 @@ from logstore.logdir.kept import Kept
 from logstore.logdir.quotas import QUOTAS_FILE, QuotaEntity, decode_quotas, encode_quotas
 from logstore.logdir.users import ScramCredential, ScramMechanism, StoredUsers, encode_users
 from logstore.logdir.verify import verify_store_files
-from logstore.testing import FAULTS, FaultyFiles, ManualClock, MemoryFiles
+from logstore.testing import FAULTS, FaultyFiles, ManualClock, MemoryFiles, explore
 from logstore.wire.security.users import Users, kept_users
 
 PATH = "/data/quotas.json"
@@ -220,6 +220,35 @@ def test_nothing_is_kept_beside_that_the_cluster_has_or_had(rig, caplog):
     assert rig.stored() == {}
     assert rig.stored(BESIDE) is None
     assert not caplog.records
+
+
+class Joining:
+    """A store with something of its own becomes a node of a cluster that has something else."""
+
+    OWN, THEIRS = quotas_of(alice=1), quotas_of(bob=2)
+
+    def session(self, files, said, rng):
+        rig = Rig(files)
+        rig.kept().change(lambda _: self.OWN)
+        files.note("own")
+        kept = rig.kept(Cluster())
+        kept.take(encode_quotas(self.THEIRS), 0)
+        files.note("taken")
+        rig.directory.close()
+
+    def check(self, files, said):
+        if not said:
+            return
+        rig = Rig(files)
+        present, beside = rig.stored(), rig.stored(BESIDE)
+        assert (present, beside) in ((self.OWN, None), (self.OWN, self.OWN), (self.THEIRS, self.OWN))
+        assert "taken" not in said or present == self.THEIRS
+        assert rig.kept()._copy == (("c", 0) if present == self.THEIRS else None)
+        rig.directory.close()
+
+
+def test_a_power_cut_never_takes_what_a_store_had_of_its_own():
+    assert explore(Joining(), seed=1, max_states=100).state_count >= 10
 
 
 @pytest.mark.parametrize(("cluster_id", "version"), [("c", 6), ("another", 8)])

@@ -129,7 +129,7 @@ class Kept(Generic[T]):
     def _write_locked(self, data: bytes, copy: Copy | None) -> None:
         context = self._directory.context
         context.home.check_held()
-        self._file.write_bytes(context.files, self._directory.path, data)
+        self._file.write(context.files, self._directory.path, data)
         self._has_file, self._copy = True, copy
 
     def _changed(self, found: bytes | None, change: Callable[[T], T]) -> bytes:

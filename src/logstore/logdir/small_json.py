@@ -66,16 +66,12 @@ class JsonFile(Generic[T]):
         found = self.load(files, directory)
         return None if found is None else found[0]
 
-    def write(self, files: Files, directory: str, value: T) -> None:
-        """Replace the file, durably and atomically.
+    def write(self, files: Files, directory: str, data: bytes) -> None:
+        """Replace the file by the bytes of a value, durably and atomically.
 
         Raises:
             UsageError: it would be larger than what is read. The file is as it was.
         """
-        self.write_bytes(files, directory, self.encode(value))
-
-    def write_bytes(self, files: Files, directory: str, data: bytes) -> None:
-        """The same with the bytes of a value."""
         path = f"{directory}/{self.name}"
         write_json_file(files, path, data, self.limit_bytes, private=self.is_private)
 

@@ -166,7 +166,7 @@ def test_a_disk_that_refuses_the_copy_has_it_later(tmp_path, started, monkeypatc
         raise StorageError(28, "No space left on device")
 
     with monkeypatch.context() as full:
-        full.setattr(JsonFile, "write_bytes", refuse)
+        full.setattr(JsonFile, "write", refuse)
         cluster.stores[1].users.remove("alice")
         all_have(cluster, names, [])
     for node_id in cluster.nodes:
@@ -205,9 +205,12 @@ def test_without_the_coordinator_changes_are_refused_and_the_rest_goes_on(starte
     store.acls.add([WRITES])
 
     def away(*_):
-        raise RetriableError("the coordinator does not answer")
+        raise RetriableError("/a/secret/place does not answer")
 
     monkeypatch.setattr(session.TreeSession, "replace_text", away)
+    (outcome,) = store.users.alter([Deletion("alice", 1)], [])
+    assert outcome.code.name == "REQUEST_TIMED_OUT"
+    assert outcome.message == "the coordinator does not answer; the users may have been changed: look again"
     for refused in (
         lambda: store.users.set_password("alice", "b"),
         lambda: store.users.remove("alice"),
@@ -278,7 +281,7 @@ def test_who_is_no_node_any_more_changes_nothing(tmp_path, started):
             refused()
     assert names(store) == ["alice"]
     (outcome,) = store.users.alter([Deletion("alice", 1)], [])
-    assert outcome.code.name == "REQUEST_TIMED_OUT"
+    assert outcome[1:] == (7, "this node is not one of the cluster now: the users were not changed")
     cluster.stop(1)
     with logstore.open(tmp_path / "node-1") as alone:
         assert alone.users.is_password("alice", b"a")

@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from logstore.errors import CorruptionError, FencedError, RetriableError, UnsupportedVersionError
+from logstore.errors import (
+    ClosedError,
+    CorruptionError,
+    FencedError,
+    RetriableError,
+    UnsupportedVersionError,
+)
 from logstore.logdir.kept import Kept
 from logstore.replica.coordination.interface import Session, View
 from logstore.warning import warn
@@ -64,7 +70,8 @@ class SharedTexts:
 
 
 class _Text:
-    """See :class:`~logstore.logdir.kept.SharedText`."""
+    """See :class:`~logstore.logdir.kept.SharedText`. What its errors say, clients are told: not where the
+    coordinator is."""
 
     def __init__(self, name: str, session: Callable[[], Session | None]) -> None:
         self._name = name
@@ -73,11 +80,19 @@ class _Text:
     def replace(self, change: Callable[[bytes | None], bytes]) -> tuple[bytes, int]:
         session = self._session()
         if session is None or session.is_lost:
-            raise RetriableError(f"the node is not one of the cluster now; change the {self._name} later")
+            raise RetriableError(
+                f"this node is not one of the cluster now: the {self._name} were not changed"
+            )
         try:
             data, version = session.replace_text(
                 self._name, lambda found: change(None if found is None else found.encode()).decode()
             )
-        except FencedError as error:
-            raise RetriableError(f"the {self._name} were not changed; try again: {error}") from error
+        except (ClosedError, FencedError) as error:
+            raise RetriableError(
+                f"this node is not one of the cluster any more: the {self._name} were not changed"
+            ) from error
+        except RetriableError as error:
+            raise RetriableError(
+                f"the coordinator does not answer; the {self._name} may have been changed: look again"
+            ) from error
         return data.encode(), version
