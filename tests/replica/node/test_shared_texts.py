@@ -392,7 +392,7 @@ def test_a_store_that_has_more_is_no_node(tmp_path, started, monkeypatch):
         assert names(store) == ["alice"]
 
 
-def test_what_somebody_removes_from_the_coordinator_comes_back(started):
+def test_what_somebody_removes_from_the_coordinator_because_it_is_damaged_comes_back(started, caplog):
     """From a node's copy, with its next change. Versions begin anew then."""
     cluster = started(2)
     one, two = cluster.stores.values()
@@ -400,6 +400,11 @@ def test_what_somebody_removes_from_the_coordinator_comes_back(started):
         one.users.set_password(f"user{number}", "x")
     all_have(cluster, lambda store: len(names(store)), 3)
     tree = cluster.nodes[1]._coordinator._tree
+    assert tree.commit([session.Write("/logstore/users", "{")]) is None
+    eventually(lambda: "the users of the cluster cannot be read, and stay here as they were" in caplog.text)
+    with pytest.raises(CorruptionError):
+        two.users.remove("user0")
+    assert all(len(names(each)) == 3 for each in (one, two))
     assert tree.commit([session.Delete("/logstore/users")]) is None
     eventually(lambda: all("users" not in each.view.texts for each in cluster.nodes.values()))
     two.users.remove("user0")
