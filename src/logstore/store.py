@@ -821,7 +821,8 @@ class Store(BoundToProcess, Mapping[str, Topic]):
 
     @property
     def users(self) -> Users:
-        """Who may log in at a listener with ``sasl_enabled_mechanisms``, and with which password.
+        """Who may log in at a listener with ``sasl_enabled_mechanisms``, and with which password. In a
+        node of a cluster: who may log in at any of them.
 
         Raises:
             ReadOnlyError: the store was opened read-only.
@@ -838,7 +839,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
 
     @property
     def acls(self) -> Acls:
-        """What clients may do at a listener with ``authorize``.
+        """What clients may do at a listener with ``authorize``. In a node of a cluster: at any of them.
 
         Raises:
             ReadOnlyError: the store was opened read-only.

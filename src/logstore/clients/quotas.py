@@ -70,6 +70,7 @@ class StoreQuotas:
             ReadOnlyError: the store was opened read-only.
             CorruptionError: ``quotas.json`` is damaged; says what to do.
             StorageError: the disk refused. Nothing has changed.
+            RetriableError: the store is a node of a cluster that cannot be asked now.
             ClosedError: the store is closed.
         """
         entity = check_entity(user, client_id)

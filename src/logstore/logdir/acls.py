@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from logstore.arguments import did_you_mean, plain_text, shown
 from logstore.errors import CorruptionError, UsageError
 from logstore.files import Files
-from logstore.logdir.small_json import decode_json, encode_json, read_json_file, write_json_file
+from logstore.logdir.small_json import JsonFile, decode_json, encode_json
 from logstore.partition.state.home import ACLS_NAME
 
 VERSION: Final = 1
@@ -242,17 +242,7 @@ def read_acls(files: Files, directory: str) -> frozenset[Acl]:
         CorruptionError: the file is damaged; says what to do.
         UnsupportedVersionError: a newer logstore wrote it.
     """
-    path = f"{directory}/{ACLS_NAME}"
-    return read_json_file(files, path, MAX_ACLS_BYTES, decode_acls, _WHAT_TO_DO) or frozenset()
-
-
-def write_acls(files: Files, directory: str, acls: Collection[Acl]) -> None:
-    """Replace the file, durably and atomically.
-
-    Raises:
-        UsageError: they are too many. The file is as it was.
-    """
-    write_json_file(files, f"{directory}/{ACLS_NAME}", encode_acls(acls), MAX_ACLS_BYTES)
+    return ACLS_FILE.read(files, directory) or frozenset()
 
 
 def encode_acls(acls: Collection[Acl]) -> bytes:
@@ -299,3 +289,21 @@ def _named(kind: type[IntEnum], name: Any, field: str) -> IntEnum:
     if type(name) is not str or name not in kind.__members__:
         raise UsageError(f"unknown {field} {shown(name)}{did_you_mean(name, kind.__members__)}")
     return kind[name]
+
+
+def _parts(acls: frozenset[Acl]) -> dict[str, object]:
+    return {
+        f"{each.principal} from {each.host} {each.permission.name} {each.operation.name} "
+        f"{each.resource_type.name} {each.pattern_type.name} {each.resource_name}": each
+        for each in acls
+    }
+
+
+ACLS_FILE: Final[JsonFile[frozenset[Acl]]] = JsonFile(
+    name=ACLS_NAME,
+    limit_bytes=MAX_ACLS_BYTES,
+    encode=encode_acls,
+    decode=decode_acls,
+    parts=_parts,
+    what_to_do=_WHAT_TO_DO,
+)

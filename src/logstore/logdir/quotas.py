@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from logstore.arguments import did_you_mean, plain_text, shown
 from logstore.errors import CorruptionError, UsageError
 from logstore.files import Files
-from logstore.logdir.small_json import decode_json, encode_json, read_json_file, write_json_file
+from logstore.logdir.small_json import JsonFile, decode_json, encode_json
 from logstore.partition.state.home import QUOTAS_NAME
 
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
@@ -152,17 +152,7 @@ def read_quotas(files: Files, directory: str) -> Quotas:
         CorruptionError: the file is damaged; says what to do.
         UnsupportedVersionError: a newer logstore wrote it.
     """
-    path = f"{directory}/{QUOTAS_NAME}"
-    return read_json_file(files, path, MAX_QUOTAS_BYTES, decode_quotas, _WHAT_TO_DO) or {}
-
-
-def write_quotas(files: Files, directory: str, quotas: Quotas) -> None:
-    """Replace the file, durably and atomically.
-
-    Raises:
-        UsageError: they are too many. The file is as it was.
-    """
-    write_json_file(files, f"{directory}/{QUOTAS_NAME}", encode_quotas(quotas), MAX_QUOTAS_BYTES)
+    return QUOTAS_FILE.read(files, directory) or {}
 
 
 def encode_quotas(quotas: Quotas) -> bytes:
@@ -232,3 +222,13 @@ def _decode_entry(described: Any) -> tuple[QuotaEntity, Mapping[str, float]]:
     if not values or not isinstance(values, dict):
         raise UsageError("has no values")
     return entity_of(described), {check_key(key): check_value(key, value) for key, value in values.items()}
+
+
+QUOTAS_FILE: Final[JsonFile[Quotas]] = JsonFile(
+    name=QUOTAS_NAME,
+    limit_bytes=MAX_QUOTAS_BYTES,
+    encode=encode_quotas,
+    decode=decode_quotas,
+    parts=lambda quotas: {str(entity): values for entity, values in quotas.items()},
+    what_to_do=_WHAT_TO_DO,
+)

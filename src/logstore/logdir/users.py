@@ -18,11 +18,10 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from logstore.errors import CorruptionError, UsageError
-from logstore.files import Files, is_open_to_others
+from logstore.files import Files
 from logstore.logdir.quotas import check_client_name
-from logstore.logdir.small_json import decode_json, encode_json, read_json_file, write_json_file
+from logstore.logdir.small_json import JsonFile, decode_json, encode_json
 from logstore.partition.state.home import USERS_NAME
-from logstore.warning import warn
 
 VERSION: Final = 1
 MAX_USERS_BYTES: Final = 64 * 1024 * 1024
@@ -133,26 +132,7 @@ def read_users(files: Files, directory: str) -> StoredUsers | None:
         CorruptionError: the file is damaged; says what to do.
         UnsupportedVersionError: a newer logstore wrote it.
     """
-    path = f"{directory}/{USERS_NAME}"
-
-    def decode(data: bytes) -> StoredUsers:
-        if is_open_to_others(files, path):
-            warn(
-                "%s can be read by other users of this machine, who could guess passwords: chmod 600 it", path
-            )
-        return decode_users(data)
-
-    return read_json_file(files, path, MAX_USERS_BYTES, decode, _WHAT_TO_DO)
-
-
-def write_users(files: Files, directory: str, users: StoredUsers) -> None:
-    """Replace the file, durably and atomically.
-
-    Raises:
-        UsageError: they are too many. The file is as it was.
-    """
-    path = f"{directory}/{USERS_NAME}"
-    write_json_file(files, path, encode_users(users), MAX_USERS_BYTES, private=True)
+    return USERS_FILE.read(files, directory)
 
 
 def encode_users(users: StoredUsers) -> bytes:
@@ -234,3 +214,14 @@ def _bytes_of(values: Mapping[str, Any], name: str) -> bytes:
         except (UnicodeEncodeError, binascii.Error):
             pass
     raise UsageError(f"has no {name}, or one that is not Base64")
+
+
+USERS_FILE: Final = JsonFile(
+    name=USERS_NAME,
+    limit_bytes=MAX_USERS_BYTES,
+    encode=encode_users,
+    decode=decode_users,
+    parts=lambda users: users.credentials,
+    what_to_do=_WHAT_TO_DO,
+    is_private=True,
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import stat
 import threading
 
 import pytest
@@ -165,6 +166,17 @@ def test_a_segment_that_was_sealed_by_one_that_died_is_followed_by_the_next(tmp_
 
 
 # Bad input
+
+
+def test_only_the_owner_can_read_it(tmp_path, monkeypatch):
+    """Credentials of users are in it."""
+    monkeypatch.setattr(change_log, "_CHANGES_PER_SEGMENT", 2)
+    log = open_log(tmp_path)
+    for number in range(5):
+        make(log, Create(f"/{number}", "secret"))
+    files = [each for each in tmp_path.rglob("*") if each.is_file()]
+    assert len({each.parent for each in files}) > 1, "several segments"
+    assert {stat.S_IMODE(each.stat().st_mode) for each in files} == {0o600}
 
 
 def test_a_directory_with_other_things_in_it_is_refused(tmp_path):

@@ -21,7 +21,7 @@ from logstore.errors import (
     UnknownTopicError,
     UsageError,
 )
-from logstore.replica.coordination.interface import Endpoint
+from logstore.replica.coordination.interface import MOST_TEXT_BYTES, TEXTS, Endpoint
 from logstore.replica.rules.partition_state import Member, Registration
 from tests.replica.coordination.places import (
     SESSION_MS,
@@ -420,6 +420,82 @@ def test_a_node_that_was_taken_for_dead_changes_no_groups(place):
         session.configure_group("g", lambda before: {"a": "b"})
 
 
+def test_texts_that_nodes_have_in_common(place):
+    coordinators = place.open(), place.open()
+    first, second = (register(each, number) for number, each in enumerate(coordinators, 1))
+    told = Told(coordinators[1])
+    eventually(lambda: told.changes)
+    seen = []
+
+    def change(before, after):
+        seen.append(before)
+        return after
+
+    assert first.replace_text("users", partial(change, after="alice")) == ("alice", 0)
+    assert second.replace_text("users", partial(change, after="bob ß")) == ("bob ß", 1)
+    assert first.replace_text("users", partial(change, after="bob ß")) == ("bob ß", 1), "as it was"
+    assert second.replace_text("acls", partial(change, after="")) == ("", 0)
+    assert seen == [None, "alice", "bob ß", None]
+    expected = {"users": ("bob ß", 1), "acls": ("", 0)}
+    late = place.open()
+    for each in (*coordinators, late):
+        eventually(lambda each=each: each.view.texts == expected)
+    eventually(lambda: told.view.texts == expected)
+    assert {name for each in told.changes for name in each.texts} == {"users", "acls"}
+    assert "bob" not in repr(late.view)
+    last = Told(late)
+    eventually(lambda: last.changes)
+    assert last.changes[0].texts == {"users", "acls"}
+
+
+def test_of_those_who_change_a_text_at_once_all_succeed(place):
+    sessions = [register(place.open(), number) for number in (1, 2, 3)]
+
+    def added(before, word):
+        return f"{before or ''} {word}"
+
+    def change(number):
+        for count in range(10):
+            sessions[number].replace_text("quotas", partial(added, word=f"{number}-{count}"))
+
+    threads = [threading.Thread(target=change, args=(number,)) for number in range(3)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    data, version = eventually(lambda: place.open().view.texts.get("quotas"))
+    assert sorted(data.split()) == sorted(f"{number}-{count}" for number in range(3) for count in range(10))
+    assert version == 29
+
+
+def test_a_text_that_is_too_large_is_refused(place):
+    """All of them at their largest can be kept, and a new coordinator reads them."""
+    session = register(place.open(), 1)
+    for name in TEXTS:
+        session.replace_text(name, lambda before: "x" * MOST_TEXT_BYTES)
+    with pytest.raises(UsageError, match=r"the users of the cluster would have 786,433 bytes; 786,432 are"):
+        session.replace_text("users", lambda before: "x" * (MOST_TEXT_BYTES - 1) + "ß")
+    texts = eventually(lambda: len(place.open().view.texts) == 3 and place.open().view.texts)
+    assert {(len(each.data), each.version) for each in texts.values()} == {(MOST_TEXT_BYTES, 0)}
+
+
+def test_what_a_change_of_a_text_raises_changes_nothing(place):
+    coordinator = place.open()
+    session = register(coordinator, 1)
+    with pytest.raises(ZeroDivisionError):
+        session.replace_text("users", lambda before: str(1 / 0))
+    session.replace_text("acls", lambda before: "later")
+    eventually(lambda: dict(coordinator.view.texts) == {"acls": ("later", 0)})
+
+
+def test_a_node_that_was_taken_for_dead_changes_no_text(place):
+    coordinator = place.open()
+    session = register(coordinator, 1)
+    register(coordinator, 1)
+    with pytest.raises(FencedError):
+        session.replace_text("users", lambda before: "x")
+
+
 def test_one_node_is_the_controller(place):
     coordinators = [place.open() for _ in range(4)]
     sessions = [register(each, at) for at, each in enumerate(coordinators)]
@@ -550,12 +626,12 @@ def test_a_watcher_is_told_everything_and_then_each_change(place):
     told = Told(there)
     eventually(lambda: told.changes)
     first = told.changes[0]
-    assert first == (there.view, True, True, {"a"}, {("a", 0)})
+    assert first == (there.view, True, True, {"a"}, {("a", 0)}, set())
 
     state = here.read_state(("a", 0))
     session.propose({("a", 0): elected(state, Member(1, 1))})
     eventually(lambda: told.view.partitions["a", 0].version == 1)
-    assert told.changes[1] == (told.view, False, False, set(), {("a", 0)})
+    assert told.changes[1] == (told.view, False, False, set(), {("a", 0)}, set())
     create_topic(control, "b")
     eventually(lambda: ("b", 0) in told.view.partitions)
     control.delete_topic("a")

@@ -40,9 +40,7 @@ class Cluster:
     def start(self, node_id, *, directory=None, **options):
         with ExitStack() as stack:
             store = stack.enter_context(logstore.open(self._path / (directory or f"node-{node_id}")))
-            coordinator = FileCoordinator(
-                self._path / "cluster", session_ms=self._session_ms, cluster_id=cluster_id_for(store)
-            )
+            coordinator = self.coordinate(cluster_id_for(store))
             stack.callback(coordinator.close)
             settings = {"replica_lag_time_max_ms": 1_000, **self._options, **options}
             node = Node(store, node_id, coordinator=coordinator, **settings)
@@ -50,6 +48,9 @@ class Cluster:
             self.nodes[node_id], self.stores[node_id] = node, store
             self._open[node_id] = stack.pop_all()
         return node
+
+    def coordinate(self, cluster_id):
+        return FileCoordinator(self._path / "cluster", session_ms=self._session_ms, cluster_id=cluster_id)
 
     def stop(self, node_id):
         del self.nodes[node_id], self.stores[node_id]

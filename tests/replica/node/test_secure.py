@@ -47,10 +47,10 @@ class Secure(Cluster):
         super().__init__(path)
 
     def start(self, node_id, **options):
-        store = logstore.open(self._path / f"node-{node_id}")  # users are each store's own
-        store.users.set_password("node", "between nodes")
-        store.users.set_password("alice", "a secret")
-        store.close()
+        if not (self._path / "cluster").exists():  # users of the first node are those of the cluster
+            with logstore.open(self._path / f"node-{node_id}") as store:
+                store.users.set_password("node", "between nodes")
+                store.users.set_password("alice", "a secret")
         settings = {"authorize": True, "super_users": "User:node;User:CN=node;User:alice;User:CN=alice"}
         if self._has_tls:
             files = self._authority.certify(f"node-{node_id}", "/CN=node", ["127.0.0.1"])

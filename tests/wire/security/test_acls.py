@@ -3,6 +3,7 @@
 import json
 import string
 import threading
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from logstore.errors import ClosedError, CorruptionError, StorageError, UnsupportedVersionError, UsageError
 from logstore.logdir.acls import (
+    ACLS_FILE,
     Acl,
     AclFilter,
     Operation,
@@ -267,9 +269,10 @@ class TestChanges:
         assert len(files.trace) == written
 
     def test_too_many_are_refused_and_leave_the_file(self, directory, monkeypatch):
+        small = replace(ACLS_FILE, limit_bytes=300)
+        monkeypatch.setattr("logstore.wire.security.acls.ACLS_FILE", small)
         here = Acls(directory)
         here.add([acl()])
-        monkeypatch.setattr("logstore.logdir.acls.MAX_ACLS_BYTES", 300)
         with pytest.raises(UsageError, match=r"acls\.json would have \d+ bytes; 300 are allowed"):
             here.add([acl("u")])
         assert here.matching() == Acls(directory).matching() == (acl(),)

@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from logstore.errors import ClosedError, CorruptionError, StorageError, Unsuppor
 from logstore.files import OsFiles
 from logstore.logdir.directory import LogDirectory
 from logstore.logdir.users import (
+    USERS_FILE,
     ScramCredential,
     ScramMechanism,
     StoredUsers,
@@ -251,9 +253,11 @@ class TestFile:
         with pytest.raises(StorageError, match="this process's user needs the permission"):
             Users(directory)
 
-    def test_too_many_are_refused_and_leave_the_file(self, users, monkeypatch):
+    def test_too_many_are_refused_and_leave_the_file(self, monkeypatch):
+        small = replace(USERS_FILE, limit_bytes=1000)
+        monkeypatch.setattr("logstore.wire.security.users.USERS_FILE", small)
+        users = Users(open_directory())
         users.set_password("alice", "x")
-        monkeypatch.setattr("logstore.logdir.users.MAX_USERS_BYTES", 1000)
         with pytest.raises(UsageError, match=r"users\.json would have \d+ bytes; 1000 are allowed"):
             users.set_password("bob", "x")
         assert users.names() == ["alice"]

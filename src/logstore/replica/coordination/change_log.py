@@ -240,7 +240,7 @@ class ChangeLog:
         """Returns whether the name of the next number was free."""
         temporary = f"{self.segment}/{_UNLINKED}{uuid.uuid4().hex}"
         try:
-            write_new_file(self._files, temporary, data)
+            write_new_file(self._files, temporary, data, private=True)  # users' credentials may be in it
             self._files.link(temporary, self._path_of(self.image.number + 1))
         except StorageError as error:
             if error.errno in _TAKEN:
@@ -256,7 +256,7 @@ class ChangeLog:
         files, new = self._files, f"{self.path}/{_NEW}{uuid.uuid4().hex}"
         files.make_directory(new)
         try:
-            write_new_file(files, f"{new}/{_SNAPSHOT}", image.encode())
+            write_new_file(files, f"{new}/{_SNAPSHOT}", image.encode(), private=True)
             files.flush_directory(new)
             files.rename(new, self._segment_at(image.number))
         except StorageError as error:

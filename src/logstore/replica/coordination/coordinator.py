@@ -125,7 +125,7 @@ class TreeCoordinator:
         session = self._session
         if session is not None:
             session.look(change.view)
-        if change.living or change.controller or change.topics or change.partitions:
+        if any(change[1:]):
             for watcher in known:
                 _call(watcher, change)
         for watcher in new:

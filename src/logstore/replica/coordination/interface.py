@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from logstore.clock import Clock
@@ -25,6 +25,12 @@ from logstore.replica.rules.partition_state import Member, PartitionState, Regis
 
 SESSION_MS = 10_000
 """A node that was not heard of for so long is gone. Kafka had 6 s, and has 18 s."""
+
+TEXTS: Final = ("users", "acls", "quotas")
+"""What the nodes have in common besides topics and groups, each as one text. What is in them is up to the
+nodes."""
+MOST_TEXT_BYTES: Final = 768 * 1024
+"""Of one of them. ZooKeeper takes a megabyte, with the rest of the request."""
 
 TopicPartition = tuple[str, int]
 
@@ -78,6 +84,18 @@ class Topic(NamedTuple):
     """Settings by Kafka's names; those that are not there have their defaults."""
 
 
+class Text(NamedTuple):
+    """One of ``TEXTS``."""
+
+    data: str
+    version: int
+    """Rises with each change."""
+
+    def __repr__(self) -> str:
+        """Without what must not end up in a log."""
+        return f"<Text of {len(self.data)} characters, version {self.version}>"
+
+
 class View(NamedTuple):
     """What is known at a moment. It never changes: another one takes its place."""
 
@@ -87,6 +105,8 @@ class View(NamedTuple):
     partitions: Mapping[TopicPartition, PartitionState]
     groups: Mapping[str, Mapping[str, str]] = MappingProxyType({})
     """The settings of groups that have some of their own, by Kafka's names. No watcher is told of them."""
+    texts: Mapping[str, Text] = MappingProxyType({})
+    """Those of ``TEXTS`` that are there."""
 
     @property
     def registrations(self) -> dict[int, Registration]:
@@ -106,6 +126,8 @@ class ViewChange(NamedTuple):
     """Topics that came or went, or have other settings."""
     partitions: frozenset[TopicPartition]
     """Partitions that came or went, or have another state."""
+    texts: frozenset[str] = frozenset()
+    """Those of ``TEXTS`` that have changed."""
 
 
 class Outcome(NamedTuple):
@@ -163,6 +185,17 @@ class Session(Protocol):
         what they are to be. Any node may do that. The view has them a little later.
 
         Raises:
+            FencedError: the session is lost.
+        """
+        ...
+
+    def replace_text(self, name: str, change: Callable[[str | None], str]) -> Text:
+        """Replace one of ``TEXTS``: ``change`` gets the newest one, or None if there is none, maybe more than
+        once, and returns what it is to be. Any node may do that. Returns the newest one, which the view has a
+        little later.
+
+        Raises:
+            UsageError: it would be larger than ``MOST_TEXT_BYTES``. Nothing is changed.
             FencedError: the session is lost.
         """
         ...

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from logstore.errors import CorruptionError
 from logstore.format.metadata import decode_base64_uuid, encode_base64_uuid
-from logstore.replica.coordination.interface import ControllerSeat, Endpoint, LivingNode
+from logstore.replica.coordination.interface import TEXTS, ControllerSeat, Endpoint, LivingNode
 from logstore.replica.coordination.registering import NodeRecord
 from logstore.replica.coordination.tree import Stored
 from logstore.replica.rules.partition_state import Member, PartitionState, Registration
@@ -86,6 +86,14 @@ def group_of(path: str) -> str | None:
     return unquote(name) if folder == GROUP_CONFIGS else None
 
 
+def text_path(name: str) -> str:
+    return f"/logstore/{name}"
+
+
+TEXT_PATHS = {text_path(name): name for name in TEXTS}
+"""Where the texts are that nodes have in common."""
+
+
 def topic_id_path(topic_id: UUID) -> str:
     return f"{TOPIC_IDS}/{encode_base64_uuid(topic_id)}"
 
@@ -118,7 +126,7 @@ def wanted(names: Mapping[str, Collection[str]], texts: Mapping[str, Stored]) ->
     Args:
         names: what is in each of ``FOLDERS``.
     """
-    paths = {CONTROLLER, CONTROLLER_EPOCH}
+    paths = {CONTROLLER, CONTROLLER_EPOCH, *TEXT_PATHS}
     paths.update(f"{folder}/{name}" for folder, found in names.items() for name in found)
     for each in names.get(TOPIC_IDS, ()):
         marker = texts.get(f"{TOPIC_IDS}/{each}")

@@ -15,12 +15,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NoReturn
 from uuid import UUID
 
-from logstore.errors import CorruptionError, FencedError, RetriableError
+from logstore.errors import CorruptionError, FencedError, RetriableError, UsageError
 from logstore.format.header import NO_EPOCH
 from logstore.replica.coordination import layout
 from logstore.replica.coordination.batches import step_bytes
 from logstore.replica.coordination.control import TreeControl
-from logstore.replica.coordination.interface import ControllerSeat, Outcome, TopicPartition, View
+from logstore.replica.coordination.interface import (
+    MOST_TEXT_BYTES,
+    ControllerSeat,
+    Outcome,
+    Text,
+    TopicPartition,
+    View,
+)
 from logstore.replica.coordination.tree import (
     Check,
     Create,
@@ -276,6 +283,25 @@ class TreeSession:
                 step = Write(path, text, stored.version) if after else Delete(path, stored.version)
             if self.commit([step]) is None:
                 return
+
+    # What the nodes have in common
+
+    def replace_text(self, name: str, change: Callable[[str | None], str]) -> Text:
+        path = layout.text_path(name)
+        while True:
+            stored = self._tree.read(path)
+            after = change(None if stored is None else stored.data)
+            if stored is not None and after == stored.data:
+                return Text(*stored)
+            size_bytes = len(after.encode())
+            if size_bytes > MOST_TEXT_BYTES:
+                raise UsageError(
+                    f"the {name} of the cluster would have {size_bytes:,} bytes; "
+                    f"{MOST_TEXT_BYTES:,} are allowed"
+                )
+            step = Create(path, after) if stored is None else Write(path, after, stored.version)
+            if self.commit([step]) is None:
+                return Text(after, 0 if stored is None else stored.version + 1)
 
     # The controller's seat
 

@@ -12,8 +12,10 @@ from typing import TypeVar
 from logstore.errors import CorruptionError
 from logstore.replica.coordination import layout
 from logstore.replica.coordination.interface import (
+    TEXTS,
     ControllerSeat,
     LivingNode,
+    Text,
     Topic,
     TopicPartition,
     View,
@@ -47,19 +49,22 @@ class ViewMaker:
         names = self._names_of(changed)
         topics = self._topics(names)
         partitions, changed_partitions = self._partitions(changed, names, topics)
-        self.view = View(living, controller, topics, partitions, self._groups(changed))
+        texts = self._shared_texts(changed)
+        self.view = View(living, controller, topics, partitions, self._groups(changed), texts)
         return ViewChange(
             self.view,
             living != before.living,
             controller != before.controller,
             frozenset(name for name in names if topics.get(name) != before.topics.get(name)),
             frozenset(changed_partitions),
+            frozenset(name for name in TEXTS if texts.get(name) != before.texts.get(name)),
         )
 
     def all_of_it(self) -> ViewChange:
         """As for somebody who knows nothing yet."""
         view = self.view
-        return ViewChange(view, True, True, frozenset(view.topics), frozenset(view.partitions))
+        texts = frozenset(view.texts)
+        return ViewChange(view, True, True, frozenset(view.topics), frozenset(view.partitions), texts)
 
     def _living(self, changed: Changed) -> dict[int, LivingNode]:
         living = dict(self.view.living)
@@ -88,6 +93,19 @@ class ViewMaker:
             else:
                 groups.pop(name, None)
         return groups
+
+    def _shared_texts(self, changed: Changed) -> Mapping[str, Text]:
+        paths = layout.TEXT_PATHS.keys() & changed.keys()
+        if not paths:
+            return self.view.texts
+        texts = dict(self.view.texts)
+        for path in paths:
+            stored = changed[path]
+            if stored is None:
+                texts.pop(layout.TEXT_PATHS[path], None)
+            else:
+                texts[layout.TEXT_PATHS[path]] = Text(*stored)
+        return texts
 
     def _controller(self) -> ControllerSeat | None:
         stored = self._texts.get(layout.CONTROLLER)

@@ -49,6 +49,8 @@ from logstore.broker.transactions.requests import DescribedProducers, DescribePr
 from logstore.errors import LogstoreError
 from logstore.format.header import decode_header
 from logstore.logdir.directory import LogDirectory
+from logstore.logdir.kept import Kept
+from logstore.logdir.quotas import Quotas
 from logstore.model import TopicPartition
 from logstore.replica.coordination.interface import Session, View
 from logstore.replica.node.acknowledging import Acknowledgement, Awaited
@@ -137,6 +139,11 @@ class NodeBroker(ShareBroker):
     @property
     def cluster(self) -> ClusterNodes:  # type: ignore[override]
         return self._cluster
+
+    @property
+    def kept_quotas(self) -> Kept[Quotas]:
+        """Where the quotas of clients are kept."""
+        return self._quotas.kept
 
     def look(self) -> None:
         """Coordinate what this node has begun to lead, and no more what others lead now."""

@@ -19,9 +19,11 @@ from logstore.arguments import check_flag, check_least, shown
 from logstore.config import TopicConfig
 from logstore.errors import LockedError, LogstoreError, RetriableError, StorageError, UsageError
 from logstore.logdir.directory import LogDirectory
+from logstore.logdir.kept import Kept
 from logstore.model import TopicPartition
 from logstore.replica.coordination.interface import (
     SESSION_MS,
+    TEXTS,
     Control,
     Coordinator,
     Endpoint,
@@ -42,6 +44,7 @@ from logstore.replica.node.life import LifeFile
 from logstore.replica.node.limiting import CatchUpLimit
 from logstore.replica.node.partition import PartitionReplica
 from logstore.replica.node.peers import Peers
+from logstore.replica.node.shared_texts import SharedTexts
 from logstore.replica.rules.leading import ReplicaConfig
 from logstore.replica.rules.partition_state import Member, PartitionState
 from logstore.schedule import start_thread
@@ -52,7 +55,9 @@ from logstore.wire.addresses import Address
 from logstore.wire.listener.listener import Listener
 from logstore.wire.remote.following import LeaderLink, Links
 from logstore.wire.remote.settings import Sasl
+from logstore.wire.security.acls import kept_acls
 from logstore.wire.security.security import protocol_of
+from logstore.wire.security.users import kept_users
 
 MAX_NODE_ID: Final = 2**31 - 1
 _TICK_SECONDS: Final = 0.25
@@ -116,9 +121,11 @@ class Node:
             settings: of the listener: see :meth:`.Store.listen`.
 
         Raises:
-            UsageError: the directory is of another node or of another cluster; or an argument is wrong.
+            UsageError: the directory is of another node or of another cluster; an argument is wrong; or the
+                store has more users, ACLs or quotas than a cluster can.
             LockedError: another process has the node id, and was still there after 20 seconds.
             RetriableError: the coordinator cannot be reached.
+            CorruptionError: ``users.json`` or ``acls.json`` is damaged; says what to do.
         """
         check_least("node_id", node_id, 0)
         if node_id > MAX_NODE_ID:
@@ -183,12 +190,25 @@ class Node:
             raise
 
     def _begin(self, listener: str, advertised: str | None, settings: dict[str, Any]) -> None:
+        self._texts = self._share_texts()
         self._listener = self._store.listen(listener, advertised=advertised, **settings)
         self._register(wait_ms=_FIRST_WAIT_MS)
+        self._texts.give()
         for run, what in ((self._run, "node"), (self._propose_all, "proposals"), (self._grow, "growth")):
             thread = start_thread(run, f"logstore-{what}-{self.node_id}", what="to run a node")
             self._threads.append(thread)
         self._unwatch = self._coordinator.watch(self._note_change)
+
+    def _share_texts(self) -> SharedTexts:
+        """From now on users, ACLs and quotas are the cluster's: nobody logs in here that it has removed."""
+        kept: dict[str, Kept[Any]] = {
+            "users": kept_users(self._store.users),
+            "acls": kept_acls(self._store.acls),
+            "quotas": self._broker.kept_quotas,
+        }
+        texts = SharedTexts(kept, self.cluster_id, lambda: self._session)
+        texts.take(self._coordinator.view, TEXTS)
+        return texts
 
     def _make_broker(self, replication_factor: int, *, read_from_followers: bool) -> NodeBroker:
         def view() -> View:
@@ -322,6 +342,7 @@ class Node:
         now = time.monotonic()
         if now >= self._tick_at:
             self._tick_at = now + self._tick_seconds
+            self._texts.write_copies()
             for replica in list(self._replicas.values()):
                 if replica.has_failed:
                     self._fail(replica)
@@ -359,6 +380,7 @@ class Node:
 
     def _apply(self, changes: list[ViewChange]) -> None:
         view = changes[-1].view
+        self._texts.take(view, {name for each in changes for name in each.texts})
         partitions = {TopicPartition(*one) for each in changes for one in each.partitions}
         names = {name for each in changes for name in each.topics} | {each.topic for each in partitions}
         mine = {each for each in partitions if _is_replica(view, each, self.node_id)}

@@ -1,30 +1,30 @@
 """What clients may do, as Kafka's ACLs say it (KIP-11, KIP-290).
 
-Lock: ``_lock`` is held while ACLs change, also while the file is written. A check never waits for it: it
-takes the current :class:`.AclIndex`, which is replaced in one assignment.
+A check never waits for a change: it takes the current :class:`.AclIndex`, which is replaced in one
+assignment.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 
 from logstore.logdir.acls import (
+    ACLS_FILE,
     Acl,
     AclFilter,
     Operation,
     ResourceType,
     check_acl,
     check_filter,
-    read_acls,
-    write_acls,
 )
 from logstore.logdir.directory import LogDirectory
+from logstore.logdir.kept import Kept
 from logstore.wire.security.acl_index import AclIndex
 
 
 class Acls:
-    """The ACLs of one store. There is one such object for each open directory."""
+    """The ACLs of one store, or of its cluster if it is a node of one: then all nodes have a change a moment
+    after it returns. There is one such object for each open directory."""
 
     def __init__(self, directory: LogDirectory) -> None:
         """
@@ -33,8 +33,12 @@ class Acls:
             UnsupportedVersionError: a newer logstore wrote it.
         """
         self._directory = directory
-        self._lock = threading.Lock()
-        self._index = AclIndex(read_acls(directory.context.files, directory.path))
+        self._index = AclIndex(frozenset())
+        self._kept = Kept(directory, ACLS_FILE, frozenset(), self._use)
+        self._kept.load()
+
+    def _use(self, acls: frozenset[Acl]) -> None:
+        self._index = AclIndex(acls)
 
     def __len__(self) -> int:
         return len(self._index.acls)
@@ -60,11 +64,11 @@ class Acls:
         Raises:
             UsageError: one of them is no ACL; says what is wrong.
             StorageError: the disk refused. Nothing has changed.
+            RetriableError: the store is a node of a cluster that cannot be asked now.
             ClosedError: the store is closed.
         """
         added = frozenset(map(check_acl, bindings))
-        with self._lock:
-            self._store_locked(self._index.acls | added)
+        self._kept.change(lambda acls: acls | added)
 
     def remove(self, filters: Iterable[AclFilter]) -> tuple[tuple[Acl, ...], ...]:
         """Remove what matches one of the filters, durably: all of it, or nothing.
@@ -75,9 +79,14 @@ class Acls:
             LogstoreError: as :meth:`add`.
         """
         wanted = tuple(map(check_filter, filters))
-        with self._lock:
-            found = tuple(_matching(self._index, each) for each in wanted)
-            self._store_locked(self._index.acls.difference(*found))
+        found: tuple[tuple[Acl, ...], ...] = ()
+
+        def change(acls: frozenset[Acl]) -> frozenset[Acl]:
+            nonlocal found
+            found = tuple(_matching(acls, each) for each in wanted)
+            return acls.difference(*found)
+
+        self._kept.change(change)
         return found
 
     def matching(self, wanted: AclFilter | None = None) -> tuple[Acl, ...]:
@@ -86,21 +95,7 @@ class Acls:
         Raises:
             UsageError: it is no filter.
         """
-        return _matching(self._index, AclFilter() if wanted is None else check_filter(wanted))
-
-    def _store_locked(self, acls: frozenset[Acl]) -> None:
-        """
-        Raises:
-            ClosedError, FencedError, StorageError: nothing has changed.
-            UsageError: they are too many.
-        """
-        self._directory.check_open()
-        if acls == self._index.acls:
-            return
-        context = self._directory.context
-        context.home.check_held()
-        write_acls(context.files, self._directory.path, acls)
-        self._index = AclIndex(acls)
+        return _matching(self._index.acls, AclFilter() if wanted is None else check_filter(wanted))
 
 
 def stamp_of(acls: Acls) -> object:
@@ -108,5 +103,10 @@ def stamp_of(acls: Acls) -> object:
     return acls._index
 
 
-def _matching(index: AclIndex, wanted: AclFilter) -> tuple[Acl, ...]:
-    return tuple(sorted(filter(wanted.matches, index.acls)))
+def kept_acls(acls: Acls) -> Kept[frozenset[Acl]]:
+    """Where they are kept, for the node that the store is."""
+    return acls._kept
+
+
+def _matching(acls: frozenset[Acl], wanted: AclFilter) -> tuple[Acl, ...]:
+    return tuple(sorted(filter(wanted.matches, acls)))

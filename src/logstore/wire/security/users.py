@@ -4,14 +4,12 @@
 A password is kept as SCRAM keeps it, salted and hashed, once for each mechanism. PLAIN is checked against the
 same credential, so there is no second secret.
 
-Lock: ``_lock`` is held while users change, also while the file is written. A login never waits for it: it
-takes the current :class:`_Known`, which is replaced in one assignment.
+A login never waits for a change: it takes the current :class:`_Known`, which is replaced in one assignment.
 """
 
 from __future__ import annotations
 
 import secrets
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -20,18 +18,18 @@ from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import code_of
 from logstore.errors import LogstoreError, UsageError
 from logstore.logdir.directory import LogDirectory
+from logstore.logdir.kept import Kept
 from logstore.logdir.users import (
     MAX_ITERATIONS,
     MIN_ITERATIONS,
     MOCK_KEY_BYTES,
+    USERS_FILE,
     Credentials,
     ScramCredential,
     ScramMechanism,
     StoredUsers,
     check_credential,
     check_user_name,
-    read_users,
-    write_users,
 )
 from logstore.wire.messages.security.alter_user_scram_credentials import Deletion, Upsertion
 from logstore.wire.security.hashing import credential_of, is_password, salt_password
@@ -101,7 +99,8 @@ def _usual_shape(mechanism: ScramMechanism) -> Shape:
 
 
 class Users:
-    """The users of one store. There is one such object for each open directory."""
+    """The users of one store, or of its cluster if it is a node of one: then all nodes have a change a moment
+    after it returns. There is one such object for each open directory."""
 
     def __init__(self, directory: LogDirectory) -> None:
         """
@@ -110,9 +109,13 @@ class Users:
             UnsupportedVersionError: a newer logstore wrote it.
         """
         self._directory = directory
-        self._lock = threading.Lock()
-        stored = read_users(directory.context.files, directory.path)
-        self._known = _Known(stored or StoredUsers(secrets.token_bytes(MOCK_KEY_BYTES), {}))
+        nobody = StoredUsers(secrets.token_bytes(MOCK_KEY_BYTES), {})
+        self._use(nobody)
+        self._kept = Kept(directory, USERS_FILE, nobody, self._use)
+        self._kept.load()
+
+    def _use(self, stored: StoredUsers) -> None:
+        self._known = _Known(stored)
 
     # For people
 
@@ -128,6 +131,7 @@ class Users:
         Raises:
             UsageError: the name, password or number is none that Kafka could use.
             StorageError: the disk refused. Nothing has changed.
+            RetriableError: the store is a node of a cluster that cannot be asked now.
             ClosedError: the store is closed.
 
         Takes 6 ms and two flushes.
@@ -142,8 +146,7 @@ class Users:
             salt = secrets.token_bytes(SALT_BYTES)
             salted = salt_password(mechanism, secret, salt, iterations)
             made[mechanism] = credential_of(mechanism, salted, salt, iterations)
-        with self._lock:
-            self._store_locked({**self._known.stored.credentials, name: made})
+        self._kept.change(lambda stored: stored._replace(credentials={**stored.credentials, name: made}))
 
     def remove(self, name: str) -> None:
         """Remove a user, durably. Clients that are connected stay so until they have to log in again.
@@ -151,14 +154,18 @@ class Users:
         Raises:
             UsageError: there is no such user.
             StorageError: the disk refused. Nothing has changed.
+            RetriableError: the store is a node of a cluster that cannot be asked now.
             ClosedError: the store is closed.
         """
         name = check_user_name(name)
-        with self._lock:
-            credentials = dict(self._known.stored.credentials)
+
+        def change(stored: StoredUsers) -> StoredUsers:
+            credentials = dict(stored.credentials)
             if credentials.pop(name, None) is None:
                 raise UsageError(f"there is no user {name!r}{did_you_mean(name, credentials)}")
-            self._store_locked(credentials)
+            return stored._replace(credentials=credentials)
+
+        self._kept.change(change)
 
     def names(self) -> list[str]:
         """The names of all users, in order."""
@@ -183,24 +190,22 @@ class Users:
 
         Returns what became of each user, in the order in which they are first named.
         """
-        with self._lock:
-            credentials = dict(self._known.stored.credentials)
-            changes = _Changes(credentials)
-            for deletion in deletions:
-                changes.note(deletion.name, deletion.mechanism, None)
-            for upsertion in upsertions:
-                changes.note(upsertion.name, upsertion.mechanism, upsertion)
-            outcomes = changes.apply()
-            try:
-                if credentials != self._known.stored.credentials:
-                    self._store_locked(credentials)
-            except LogstoreError as error:
-                return tuple(
-                    AlteredUser(each.name, code_of(error), str(error))
-                    if each.code is ErrorCode.NONE
-                    else each
-                    for each in outcomes
-                )
+        outcomes: tuple[AlteredUser, ...] = ()
+
+        def change(stored: StoredUsers) -> StoredUsers:
+            nonlocal outcomes
+            credentials, outcomes = _altered(stored.credentials, deletions, upsertions)
+            return stored._replace(credentials=credentials)
+
+        try:
+            self._kept.change(change)
+        except LogstoreError as error:
+            if not outcomes:  # nobody could say what the newest users are
+                change(self._known.stored)
+            return tuple(
+                AlteredUser(each.name, code_of(error), str(error)) if each.code is ErrorCode.NONE else each
+                for each in outcomes
+            )
         return outcomes
 
     # For a listener
@@ -215,18 +220,10 @@ class Users:
         is_right = is_password(login.mechanism, login.credential, password)
         return is_right and login.is_real
 
-    def _store_locked(self, credentials: Mapping[str, Credentials]) -> None:
-        """
-        Raises:
-            ClosedError, FencedError, StorageError: nothing has changed.
-            UsageError: they are too many.
-        """
-        self._directory.check_open()
-        context = self._directory.context
-        context.home.check_held()
-        stored = StoredUsers(self._known.stored.mock_key, credentials)
-        write_users(context.files, self._directory.path, stored)
-        self._known = _Known(stored)
+
+def kept_users(users: Users) -> Kept[StoredUsers]:
+    """Where they are kept, for the node that the store is."""
+    return users._kept
 
 
 def _check_password(password: Any) -> bytes:
@@ -244,6 +241,19 @@ def _check_password(password: Any) -> bytes:
     if not secret or b"\0" in secret:
         raise UsageError("the password is empty or has a NUL character, which SASL cannot carry")
     return secret
+
+
+def _altered(
+    credentials: Mapping[str, Credentials], deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]
+) -> tuple[Mapping[str, Credentials], tuple[AlteredUser, ...]]:
+    """The credentials after the changes, and what became of each user."""
+    altered = dict(credentials)
+    changes = _Changes(altered)
+    for deletion in deletions:
+        changes.note(deletion.name, deletion.mechanism, None)
+    for upsertion in upsertions:
+        changes.note(upsertion.name, upsertion.mechanism, upsertion)
+    return altered, changes.apply()
 
 
 class _Changes:
