@@ -20,11 +20,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.rotation import LONGEST_PERIOD, turn
+from tests.rotation import turn
 
 MEMORY = "/dev/shm"
 ROOM_BYTES = 4 << 30
 """A run needs less than a quarter of it at any moment: what passes is removed at once."""
+
+ON_DISK_PERIOD = 8
+"""In so many turns the files of each test file are on the disk once."""
 
 _DISK = "LOGSTORE_TESTS_DISK"
 """The directory for temporary files that the system gives. Processes that the run starts inherit it."""
@@ -71,4 +74,4 @@ def _is_on_disk(item: pytest.Item, config: pytest.Config) -> bool:
 
 def is_turn_on_disk(file: str, number: int | None) -> bool:
     """Whether the tests of a file have their files on the disk in a turn."""
-    return number is not None and zlib.crc32(file.encode()) % LONGEST_PERIOD == number % LONGEST_PERIOD
+    return number is not None and zlib.crc32(file.encode()) % ON_DISK_PERIOD == number % ON_DISK_PERIOD

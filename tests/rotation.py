@@ -26,7 +26,7 @@ import pytest
 VARIABLE = "LOGSTORE_TURN"
 ALL = "all"
 WITHOUT_GIT = 0
-LONGEST_PERIOD = 8
+LONGEST_PERIOD = 16
 """Every case of every rotating test runs at least once in this many turns."""
 
 T = TypeVar("T")

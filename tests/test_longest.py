@@ -69,13 +69,13 @@ def dealt(known):
 def test_the_longer_a_test_the_fewer_turns_run_it(dealt):
     def count(nodeid, **options):
         item = Item(nodeid, **options)
-        return sum(not is_for_another_turn(item, number) for number in range(40, 48))
+        return sum(not is_for_another_turn(item, number) for number in range(48, 64))
 
-    assert count("tests/a/test_x.py::test_short") == 8
+    assert count("tests/a/test_x.py::test_short") == 16
     assert count("tests/a/test_x.py::test_two_seconds") == 2
     assert count("tests/a/test_x.py::test_long[1]") == count("tests/a/test_x.py::test_long[2]") == 1
-    assert count("tests/a/test_x.py::test_long[1]", marks=["every_turn"]) == 8
-    assert count("tests/crash/test_store.py::test_chains_of_cuts") == 8  # it divides itself
+    assert count("tests/a/test_x.py::test_long[1]", marks=["every_turn"]) == 16
+    assert count("tests/crash/test_store.py::test_chains_of_cuts") == 16  # it divides itself
     assert count("tests/crash/test_store.py::test_single_cuts") == 1
     assert not is_for_another_turn(Item("tests/a/test_x.py::test_long[1]"), None)
 

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.places import _DISK, MEMORY, is_turn_on_disk
-from tests.rotation import LONGEST_PERIOD
+from tests.places import _DISK, MEMORY, ON_DISK_PERIOD, is_turn_on_disk
 
 in_memory = pytest.mark.skipif(_DISK not in os.environ, reason="no place in memory, or another was asked for")
 
 
 def test_each_file_is_on_the_disk_in_one_turn_of_eight():
     files = [f"tests/{path.name}" for path in Path(__file__).parent.glob("test_*.py")]
-    turns = [{file for file in files if is_turn_on_disk(file, number)} for number in range(LONGEST_PERIOD)]
+    turns = [{file for file in files if is_turn_on_disk(file, number)} for number in range(ON_DISK_PERIOD)]
     assert sum(map(len, turns)) == len(files) == len(set.union(*turns))
     assert not any(is_turn_on_disk(file, None) for file in files)
 

@@ -114,9 +114,9 @@ def test_a_job_that_is_late_is_lost(tmp_path):
     async def main():
         async with aio.open(tmp_path) as store:
             await filled(store, 1)
-            async with store.queue("jobs", group="g", record_lock_duration_ms=1) as queue:
-                (job,) = await queue.poll(1)
-                await asyncio.sleep(0.01)
+            async with store.queue("jobs", group="g", record_lock_duration_ms=100) as queue:
+                (job,) = await queue.poll(10)
+                await asyncio.sleep(0.11)
                 with pytest.raises(JobLostError):
                     await queue.accept(job)
 
