@@ -4,7 +4,6 @@ this process, over Kafka's protocol: to an Apache Kafka cluster, or to a store t
 
 from __future__ import annotations
 
-import ssl
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
@@ -56,6 +55,7 @@ from logstore.model import BoundToProcess, Isolation, TopicPartition
 from logstore.serializing import DecoderChoice, EncoderChoice
 from logstore.warning import warn
 from logstore.wire.remote.broker import CLIENT_ID, RemoteBroker
+from logstore.wire.remote.dialing import Tls
 from logstore.wire.remote.settings import RemoteConfig, Sasl
 from logstore.wire.remote.translate.moving import Reassign
 
@@ -69,7 +69,7 @@ _BROKERS: Final = -1
 def connect(
     *addresses: PathLike,
     client_id: str = CLIENT_ID,
-    tls: ssl.SSLContext | None = None,
+    tls: Tls | None = None,
     sasl: Sasl | None = None,
     config: RemoteConfig | None = None,
     **settings: Any,
@@ -87,7 +87,8 @@ def connect(
             of this machine shares (:meth:`.Store.share`). Of several, any may answer; the brokers tell
             where the others are. ``"host1:port,host2:port"``, as Kafka's clients take it, are two.
         client_id: what the program is called: in the brokers' logs, in groups, and for quotas.
-        tls: how to check the brokers, and what to show them: ``ssl.create_default_context()``, for one.
+        tls: how to check the brokers, and what to show them: ``ssl.create_default_context()``, for one; or a
+            :class:`logstore.security.ClientTls`, which looks again at files that are renewed.
         sasl: who we are.
         config: a whole :class:`RemoteConfig`; or give single settings by name:
             ``connect("127.0.0.1:9092", request_timeout_ms=5_000)``.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 import tomllib
 from contextlib import ExitStack
 from typing import Any, Final, NamedTuple
@@ -19,7 +18,7 @@ from logstore.replica.node.node import Node
 from logstore.store import open_store
 from logstore.wire.handlers.settings import ListenerConfig
 from logstore.wire.remote.settings import Sasl
-from logstore.wire.security.tls import ServerTls
+from logstore.wire.security.tls import ClientTls, ServerTls
 
 _LOOK_SECONDS: Final = 1.0
 _MAX_BYTES: Final = 1024 * 1024
@@ -131,9 +130,7 @@ def _security(path: str, base: str, found: dict[str, Any]) -> dict[str, Any]:
             client_ca=ca,
             require_client_certificate=tls.get("require_client_certificate", False),
         )
-        context = ssl.create_default_context(cafile=ca)
-        context.load_cert_chain(certificate, key)
-        options["peer_tls"] = context
+        options["peer_tls"] = ClientTls(ca, certificate, key)
     if peers is not None:
         _check_kinds(path, peers, _PEER_KINDS, ("username", "password_file"), "peers.")
         file = _below(base, peers["password_file"])

@@ -15,7 +15,7 @@ from logstore.cli.nodes import _OF_NODE, read_node_file
 from logstore.config import StoreConfig, TopicConfig, parse_settings
 from logstore.errors import LogstoreError, UsageError
 from logstore.model import TopicPartition
-from logstore.security import ServerTls
+from logstore.security import ClientTls, ServerTls
 from logstore.wire.handlers.settings import ListenerConfig
 from logstore.wire.remote.settings import Sasl
 from tests.pages import ROOT
@@ -32,7 +32,7 @@ def authority(tmp_path_factory):
 
 
 def context_of(authority, name):
-    """How a client or a node checks others, and shows who it is."""
+    """How a client checks others, and shows who it is."""
     context = ssl.create_default_context(cafile=authority.root)
     context.load_cert_chain(*authority.certify(f"{name}-client", f"/CN={name}"))
     return context
@@ -56,7 +56,9 @@ class Secure(Cluster):
             files = self._authority.certify(f"node-{node_id}", "/CN=node", ["127.0.0.1"])
             settings |= {
                 "tls": ServerTls(*files, client_ca=self._authority.root, require_client_certificate=True),
-                "peer_tls": context_of(self._authority, "node"),
+                "peer_tls": ClientTls(
+                    self._authority.root, *self._authority.certify("node-client", "/CN=node")
+                ),
             }
         if self._has_sasl:
             settings |= {
@@ -151,7 +153,7 @@ def test_the_file_of_a_node(tmp_path, authority):
     file.write_text("\n".join(lines))
     options = read_node_file(str(file)).options
     assert options["tls"].requires_client_certificate
-    assert isinstance(options["peer_tls"], ssl.SSLContext)
+    assert isinstance(options["peer_tls"], ClientTls)
     assert options["peer_sasl"] == Sasl(username="node", password="between nodes", mechanism="SCRAM-SHA-512")
     for wrong, why in (
         ("key =", "tls.key must be given"),

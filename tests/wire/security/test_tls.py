@@ -7,9 +7,10 @@ import threading
 
 import pytest
 
+import logstore
 from logstore.errors import StorageError, UsageError
 from logstore.wire.security.names import principal_of
-from logstore.wire.security.tls import ServerTls
+from logstore.wire.security.tls import ClientTls, ServerTls
 from tests.wire.security.certificates import OPENSSL, Authority, openssl
 
 pytestmark = pytest.mark.skipif(
@@ -239,3 +240,42 @@ class TestReplacing:
             thread.join()
         assert seen <= {"one", "two"}
         assert name_of(tls.context(), client) == "two"
+
+    def test_a_client_shows_what_its_files_have_now(self, authority, certified, tmp_path, caplog):
+        """To new connections; what cannot be loaded changes nothing."""
+        server = ServerTls(
+            *authority.certify("here", "/CN=here", ["127.0.0.1"]),
+            client_ca=authority.root,
+            require_client_certificate=True,
+        )
+        own = tmp_path / "client.pem", tmp_path / "client.key"
+        for source, path in zip(certified["alice"], own, strict=True):
+            shutil.copy(source, path)
+        tls = ClientTls(authority.root, *own)
+        seen = []
+
+        def asked():
+            with logstore.connect(listener.address, tls=tls, request_timeout_ms=5_000) as remote:
+                remote.topics()
+            return seen[-1]
+
+        with (
+            logstore.open(tmp_path / "store") as store,
+            store.listen(
+                "127.0.0.1:0", tls=server, intercept=lambda call: seen.append(call.principal)
+            ) as listener,
+        ):
+            assert asked().startswith("User:CN=alice")
+            self.replace(own, certified["two"])
+            assert asked() == "User:CN=two"
+            own[0].write_text("no certificate")
+            assert asked() == "User:CN=two"
+            assert "new connections get the earlier certificate" in caplog.text
+
+    def test_what_a_client_cannot_be_made_of(self, authority, certified, tmp_path):
+        with pytest.raises(UsageError, match="a key needs the certificate"):
+            ClientTls(authority.root, key=certified["alice"][1])
+        with pytest.raises(UsageError, match="OpenSSL does not take"):
+            ClientTls(certified["alice"][1])
+        with pytest.raises(StorageError):
+            ClientTls(tmp_path / "nothing.pem")

@@ -10,7 +10,6 @@ their producer sends them again, as only it can keep their order.
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
@@ -102,6 +101,7 @@ from logstore.wire.remote.asking import ask, ask_all, ask_coordinators, pending_
 from logstore.wire.remote.attempt import Target
 from logstore.wire.remote.cluster import AnyNode, Cluster, Controller
 from logstore.wire.remote.coordinators import Coordinators, Kind
+from logstore.wire.remote.dialing import Tls
 from logstore.wire.remote.fetching import Fetching
 from logstore.wire.remote.keeping import Keeping
 from logstore.wire.remote.loop import Loop
@@ -140,7 +140,7 @@ class RemoteBroker:
         addresses: str | Address | Sequence[str | Address],
         *,
         client_id: str = CLIENT_ID,
-        tls: ssl.SSLContext | None = None,
+        tls: Tls | None = None,
         sasl: Sasl | None = None,
         config: RemoteConfig | None = None,
     ) -> None:

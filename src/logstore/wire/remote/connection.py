@@ -27,7 +27,7 @@ from logstore.model import Bytes
 from logstore.wire.addresses import Address
 from logstore.wire.frames import FrameReader, encode_frame
 from logstore.wire.headers import decode_response, encode_request
-from logstore.wire.remote.dialing import Dialing
+from logstore.wire.remote.dialing import Dialing, Tls
 from logstore.wire.remote.greeting import Greeting
 from logstore.wire.remote.loop import READ, WRITE, Loop, Timer
 from logstore.wire.remote.peer import Peer
@@ -75,7 +75,7 @@ class Connection:
         config: RemoteConfig,
         *,
         client_id: str,
-        tls: ssl.SSLContext | None = None,
+        tls: Tls | None = None,
         sasl: Sasl | None = None,
         on_open: Callable[[Connection], object],
         on_closed: OnClosed,

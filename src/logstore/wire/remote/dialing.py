@@ -11,7 +11,7 @@ import ssl
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from logstore.unix_sockets import short_name
 from logstore.wire.addresses import Address
@@ -40,6 +40,18 @@ class _Target(NamedTuple):
     where: Any
 
 
+class TlsFiles(Protocol):
+    """Makes a context from files: another one when they have changed."""
+
+    def context(self) -> ssl.SSLContext:
+        """For a new connection."""
+        ...
+
+
+Tls = ssl.SSLContext | TlsFiles
+"""How to check who answers, and what to show."""
+
+
 class Dialing:
     """Of one connection. Calls one of ``done`` and ``failed``, once."""
 
@@ -47,7 +59,7 @@ class Dialing:
         self,
         loop: Loop,
         address: Address,
-        tls: ssl.SSLContext | None,
+        tls: Tls | None,
         done: Callable[[socket.socket], object],
         failed: Callable[[str], object],
     ) -> None:
@@ -141,7 +153,8 @@ class Dialing:
             self._hand_over()
             return
         try:
-            self._sock = self._tls.wrap_socket(
+            tls = self._tls if isinstance(self._tls, ssl.SSLContext) else self._tls.context()
+            self._sock = tls.wrap_socket(
                 self._sock,
                 server_hostname=self._address.host or None,
                 do_handshake_on_connect=False,

@@ -4,7 +4,6 @@ have one session, and one connection.
 
 from __future__ import annotations
 
-import ssl
 import weakref
 from typing import Final, TypeVar
 
@@ -12,6 +11,7 @@ from logstore.broker.codes import ErrorCode
 from logstore.broker.requests import FetchRequest, FetchResult
 from logstore.wire.addresses import Address
 from logstore.wire.apis import ApiKey
+from logstore.wire.remote.dialing import Tls
 from logstore.wire.remote.fetch_session import LAST_BY_NAME, FetchSession, refused
 from logstore.wire.remote.loop import Loop
 from logstore.wire.remote.nodes import Dialer, Lane, Node
@@ -33,7 +33,7 @@ class Links:
         self,
         client_id: str,
         *,
-        tls: ssl.SSLContext | None = None,
+        tls: Tls | None = None,
         sasl: Sasl | None = None,
         config: RemoteConfig | None = None,
     ) -> None:

@@ -13,7 +13,6 @@ Lock: ``_lock`` guards the connections and the back-off.
 from __future__ import annotations
 
 import random
-import ssl
 import threading
 import time
 import weakref
@@ -23,6 +22,7 @@ from typing import Final
 from logstore.broker.codes import ErrorCode
 from logstore.wire.addresses import Address
 from logstore.wire.remote.connection import Connection
+from logstore.wire.remote.dialing import Tls
 from logstore.wire.remote.loop import Loop
 from logstore.wire.remote.questions import Question
 from logstore.wire.remote.settings import RemoteConfig, Sasl
@@ -52,7 +52,7 @@ class Dialer:
         config: RemoteConfig,
         *,
         client_id: str,
-        tls: ssl.SSLContext | None = None,
+        tls: Tls | None = None,
         sasl: Sasl | None = None,
         chance: random.Random | None = None,
     ) -> None:

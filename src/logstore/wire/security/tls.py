@@ -1,6 +1,6 @@
-"""TLS for a listener: a context from files, and a new one when they change.
+"""TLS of listeners and of clients: a context from files, and a new one when they change.
 
-Certificates are renewed while a server runs. So each new connection asks for the context, and the files are
+Certificates are renewed while a program runs. So each new connection asks for the context, and the files are
 looked at: up to three calls of ``stat``, 11 µs. Connections that exist keep theirs.
 """
 
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ssl
 import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 
 from logstore.arguments import check_flag
 from logstore.errors import StorageError, UsageError
@@ -17,57 +19,24 @@ from logstore.warning import warn
 Stamps = tuple[FileStamp | None, ...]
 
 
-class ServerTls:
-    """The certificate of a server, and which clients have to show one.
+class _Renewed(ABC):
+    """What makes a context from files, and another when they have changed.
 
     Lock: ``_lock`` is held while the files are loaded. A connection that finds them unchanged does not wait.
     """
 
-    def __init__(
-        self,
-        certificate: PathLike,
-        key: PathLike | None = None,
-        *,
-        client_ca: PathLike | None = None,
-        require_client_certificate: bool = False,
-        password: str | None = None,
-        files: Files | None = None,
-    ) -> None:
-        """
-        Args:
-            certificate: file in PEM with the server's certificate, followed by those up to the root.
-            key: file in PEM with its private key; None if it is in the same file.
-            client_ca: file in PEM with the roots of clients' certificates. None: clients are not asked for
-                one.
-            require_client_certificate: refuse clients without a certificate. Otherwise they are anonymous, or
-                log in with SASL.
-            password: of the key, if it is encrypted.
-            files: where to look for changes; None: the machine's disk, from which OpenSSL reads in any case.
-
-        Raises:
-            UsageError: OpenSSL does not take the files, or a client's certificate is required without roots.
-            StorageError: a file cannot be found.
-        """
-        paths = (certificate, certificate if key is None else key, client_ca)
-        self._paths = tuple(None if each is None else check_path(each, "a PEM file") for each in paths)
-        self._is_required = check_flag(require_client_certificate, "require_client_certificate")
-        if self._is_required and client_ca is None:
-            raise UsageError("require_client_certificate needs client_ca: whose certificates are taken")
+    def __init__(self, paths: Iterable[PathLike | None], password: str | None, files: Files | None) -> None:
         if password is not None and type(password) is not str:
             raise UsageError(f"password is a {type(password).__name__}; it must be text, or None")
+        self._paths = tuple(None if each is None else check_path(each, "a PEM file") for each in paths)
         self._password = password
         self._files = files or OsFiles()
         self._lock = threading.Lock()
         self._seen: Stamps | None = self._look()
         self._context = self._load()
 
-    @property
-    def requires_client_certificate(self) -> bool:
-        """Whether clients without one are refused."""
-        return self._is_required
-
     def __repr__(self) -> str:
-        return f"<ServerTls of {self._paths[0]}>"
+        return f"<{type(self).__name__} of {self._paths[0]}>"
 
     def context(self) -> ssl.SSLContext:
         """For a new connection. If the files have changed they are loaded again. If that fails, the context
@@ -107,19 +76,102 @@ class ServerTls:
         Raises:
             UsageError: OpenSSL does not take the files.
         """
-        certificate, key, client_ca = self._paths
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.options |= ssl.OP_NO_RENEGOTIATION
         try:
-            # Without a password OpenSSL would ask for one on the terminal.
-            context.load_cert_chain(str(certificate), key, password=self._password or "")
-            if client_ca is not None:
-                context.verify_mode = ssl.CERT_REQUIRED if self._is_required else ssl.CERT_OPTIONAL
-                context.load_verify_locations(client_ca)
+            return self._make()
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             names = ", ".join(str(each) for each in self._paths if each is not None)
             raise UsageError(
                 f"OpenSSL does not take the certificate, key or roots in {names}: {error}"
             ) from None
+
+    @abstractmethod
+    def _make(self) -> ssl.SSLContext:
+        """The context, from what the files say now."""
+
+
+class ServerTls(_Renewed):
+    """The certificate of a server, and which clients have to show one."""
+
+    def __init__(
+        self,
+        certificate: PathLike,
+        key: PathLike | None = None,
+        *,
+        client_ca: PathLike | None = None,
+        require_client_certificate: bool = False,
+        password: str | None = None,
+        files: Files | None = None,
+    ) -> None:
+        """
+        Args:
+            certificate: file in PEM with the server's certificate, followed by those up to the root.
+            key: file in PEM with its private key; None if it is in the same file.
+            client_ca: file in PEM with the roots of clients' certificates. None: clients are not asked for
+                one.
+            require_client_certificate: refuse clients without a certificate. Otherwise they are anonymous, or
+                log in with SASL.
+            password: of the key, if it is encrypted.
+            files: where to look for changes; None: the machine's disk, from which OpenSSL reads in any case.
+
+        Raises:
+            UsageError: OpenSSL does not take the files, or a client's certificate is required without roots.
+            StorageError: a file cannot be found.
+        """
+        self._is_required = check_flag(require_client_certificate, "require_client_certificate")
+        if self._is_required and client_ca is None:
+            raise UsageError("require_client_certificate needs client_ca: whose certificates are taken")
+        super().__init__((certificate, certificate if key is None else key, client_ca), password, files)
+
+    @property
+    def requires_client_certificate(self) -> bool:
+        """Whether clients without one are refused."""
+        return self._is_required
+
+    def _make(self) -> ssl.SSLContext:
+        certificate, key, client_ca = self._paths
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_RENEGOTIATION
+        # Without a password OpenSSL would ask for one on the terminal.
+        context.load_cert_chain(str(certificate), key, password=self._password or "")
+        if client_ca is not None:
+            context.verify_mode = ssl.CERT_REQUIRED if self._is_required else ssl.CERT_OPTIONAL
+            context.load_verify_locations(client_ca)
+        return context
+
+
+class ClientTls(_Renewed):
+    """Whose certificates a client takes, and which one it shows: for ``tls`` of :func:`logstore.connect`, and
+    for ``peer_tls`` of a node. An :class:`ssl.SSLContext` does the same, and never looks at files again."""
+
+    def __init__(
+        self,
+        ca: PathLike,
+        certificate: PathLike | None = None,
+        key: PathLike | None = None,
+        *,
+        password: str | None = None,
+        files: Files | None = None,
+    ) -> None:
+        """
+        Args:
+            ca: file in PEM with the roots of servers' certificates.
+            certificate: file in PEM with the client's own, for servers that ask for one.
+            key: file in PEM with its private key; None if it is in the same file.
+            password: of the key, if it is encrypted.
+            files: where to look for changes; None: the machine's disk, from which OpenSSL reads in any case.
+
+        Raises:
+            UsageError: OpenSSL does not take the files, or there is a key and no certificate.
+            StorageError: a file cannot be found.
+        """
+        if key is not None and certificate is None:
+            raise UsageError("a key needs the certificate that it is of")
+        super().__init__((ca, certificate, key), password, files)
+
+    def _make(self) -> ssl.SSLContext:
+        ca, certificate, key = self._paths
+        context = ssl.create_default_context(cafile=ca)
+        if certificate is not None:
+            context.load_cert_chain(certificate, key, password=self._password or "")
         return context
