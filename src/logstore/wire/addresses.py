@@ -56,6 +56,12 @@ def parse_address(text: object, *, to_listen: bool = False) -> Address:
     if type(text) is not str or not text or "\0" in text:
         raise UsageError(f"{shown(text)} is no address; {example}")
     if "/" in text:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"{shown(text)}: clients are told the path, and it is no UTF-8; rename it"
+            ) from None
         return Address("", 0, text)
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 
@@ -197,3 +198,9 @@ class TestLoop:
         loop.close()
         assert came == [True]
         loop.call_soon(lambda: came.append("never"))
+
+
+def test_a_path_that_cannot_be_told():
+    """A directory may have such a name, and clients are told of addresses as UTF-8."""
+    with pytest.raises(UsageError, match="no UTF-8; rename it"):
+        parse_address(os.fsdecode(b"/run/caf\xe9/.socket"))
