@@ -15,6 +15,7 @@ import pytest
 
 from logstore._version import VERSION
 from tests.logdir.helpers import run_python
+from tests.rotation import in_turn
 
 pytestmark = pytest.mark.slow
 
@@ -194,7 +195,7 @@ print("typed out")
 """
 
 
-@pytest.mark.every_turn
+@in_turn(0, 4)
 def test_readme_and_tutorial_run_in_a_fresh_environment(wheel, tmp_path):
     """With nothing but what the install brings. 20 s, and the network; without one it is skipped."""
     environment = tmp_path / "environment"

@@ -113,7 +113,7 @@ def backup_bytes(files):
 
 
 @pytest.mark.parametrize("has_earlier", [False, True])
-@pytest.mark.parametrize("change", rotating(CHANGES, 4))
+@pytest.mark.parametrize("change", rotating(CHANGES, 8))
 def test_a_change_at_each_moment(change, has_earlier):
     image = prepared(has_earlier=has_earlier)
     for at in itertools.count(1):

@@ -133,7 +133,7 @@ def test_power_cuts_where_directories_change(scenario):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scenario", rotating([Backups, Renamed], 4))
+@pytest.mark.parametrize("scenario", rotating([Backups, Renamed], 8))
 def test_many_power_cuts(scenario):
     explored = explore(scenario(), seed=seed_of_turn(), states_per_point=8, max_states=1_000, depth=2)
     assert explored.state_count >= 400

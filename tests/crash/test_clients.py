@@ -40,7 +40,7 @@ def test_groups_that_are_deleted_amid_compactions():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("length", rotating([5, 9], 4, first=2))
+@pytest.mark.parametrize("length", rotating([5, 9], 8, first=6))
 def test_chains_of_cuts(length):
     """Other sessions with each commit."""
     first_seed = 70_000 + 100 * seed_of_turn()

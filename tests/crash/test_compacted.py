@@ -16,7 +16,7 @@ def test_single_cuts(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("length", rotating([6, 10, 14], 6, first=3))
+@pytest.mark.parametrize("length", rotating([6, 10, 14], 12, first=6))
 def test_chains_of_cuts(length):
     """Other sessions with each commit; ``test_soak`` has many."""
     first_seed = 30_000 + 100 * seed_of_turn()

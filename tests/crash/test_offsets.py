@@ -21,7 +21,7 @@ def test_compaction_of_what_was_committed():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("length", rotating([6, 10], 4))
+@pytest.mark.parametrize("length", rotating([6, 10], 8, first=4))
 def test_chains_of_cuts(length):
     """Other sessions with each commit."""
     first_seed = 50_000 + 100 * seed_of_turn()

@@ -35,7 +35,7 @@ def find(bug):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bug", rotating(BUGS, 3), ids=lambda bug: bug.name)
+@pytest.mark.parametrize("bug", rotating(BUGS, 6), ids=lambda bug: bug.name)
 def test_planted(bug):
     started = perf_counter()
     with planted(bug):

@@ -38,7 +38,7 @@ def test_what_is_done(actions):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("length", rotating([6, 12], 4, first=2))
+@pytest.mark.parametrize("length", rotating([6, 12], 8, first=2))
 def test_chains_of_cuts(length):
     """Other sessions with each commit. 20 s each."""
     first_seed = 110_000 + 100 * seed_of_turn()

@@ -42,7 +42,7 @@ def test_single_cuts(seed, deleted):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("length", rotating([6, 10], 4))
+@pytest.mark.parametrize("length", rotating([6, 10], 8))
 def test_chains_of_cuts(length):
     """Other sessions with each commit. Takes 10 s."""
     first_seed = 90_000 + 100 * seed_of_turn()

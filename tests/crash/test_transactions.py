@@ -24,7 +24,7 @@ def test_single_cuts(takes_epoch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("length", "takes_epoch"), rotating([(4, True), (8, False), (4, False), (8, True)], 8)
+    ("length", "takes_epoch"), rotating([(4, True), (8, False), (4, False), (8, True)], 16)
 )
 def test_chains_of_cuts(length, takes_epoch):
     """Other sessions with each commit."""
@@ -124,7 +124,7 @@ PLANTS = [
 ]
 
 
-@pytest.mark.parametrize(("plant", "takes_epoch"), rotating(PLANTS, 2))
+@pytest.mark.parametrize(("plant", "takes_epoch"), rotating(PLANTS, 4))
 def test_planted_bugs_are_found(monkeypatch, plant, takes_epoch):
     plant(monkeypatch)
     scenario = TransactionsScenario(

@@ -147,7 +147,7 @@ def test_the_tool_decodes_internal_topics_that_we_compacted(topic: str, decoder:
 # --- the broker -----------------------------------------------------------------------------------
 
 
-@in_turn(2, 4)
+@in_turn(3, 8)
 def test_a_broker_serves_what_we_compacted_and_goes_on(
     topics: Topics, broker: KafkaBroker, tmp_path: Path
 ) -> None:

@@ -26,7 +26,7 @@ def servers():
         yield servers
 
 
-@in_turn(1, 4)
+@in_turn(7, 8)
 def test_programs_that_produce_consume_and_look_after(servers):
     groups = TOOLS + "consumer.group.ConsumerGroupCommand"
     acls, transactions = TOOLS + "AclCommand", TOOLS + "TransactionsCommand"

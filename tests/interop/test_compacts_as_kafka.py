@@ -87,7 +87,7 @@ def markers_with_horizon(left: Left, kind: ControlType) -> set[int]:
 
 
 @pytest.mark.interop
-@in_turn(0, 4)
+@in_turn(5, 8)
 def test_the_cleaner_of_a_broker_that_runs_agrees(tmp_path: Path) -> None:
     """The same with other records: the committed ones may be lucky."""
     require_kafka()

@@ -112,7 +112,7 @@ def fill(broker: KafkaBroker) -> None:
         produce(broker.bootstrap, "orders", [[NewRecord(None, b"x")] * 5], partition=each.partition)
 
 
-@in_turn(1, 4)
+@in_turn(6, 8)
 def test_a_group_goes_from_a_broker_to_us_and_back(tmp_path: Path) -> None:
     """A minute: two brokers."""
     require_kafka()

@@ -96,7 +96,7 @@ def everything_in(store: logstore.Store) -> tuple[Seen, Seen]:
 # --- the story ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", rotating([NEWEST, OLD], 4))
+@pytest.mark.parametrize("version", rotating([NEWEST, OLD], 8))
 def test_a_broker_goes_on_with_topics_that_were_handed_over_and_hands_them_back(
     version: str, tmp_path: Path
 ) -> None:

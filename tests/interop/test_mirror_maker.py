@@ -97,7 +97,7 @@ def wait_until(condition, process, log):
         time.sleep(0.5)
 
 
-@in_turn(6, 8)
+@in_turn(0, 8)
 def test_a_topic_goes_to_a_store_and_another_back(tmp_path):
     """25 s, most of it the start of two JVMs."""
     require_kafka()

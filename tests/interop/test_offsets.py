@@ -96,7 +96,7 @@ def test_the_dump_tool_decodes_what_we_write(tmp_path: Path) -> None:
     assert re.search(r'"group":"with a member".*"protocolType":"consumer","generation":3', shown)
 
 
-@pytest.mark.parametrize("version", rotating([NEWEST, OLD], 4, first=2))
+@pytest.mark.parametrize("version", rotating([NEWEST, OLD], 8, first=2))
 def test_a_broker_goes_on_with_our_groups_and_we_with_its(version: str, tmp_path: Path) -> None:
     require_kafka(version)
     source = tmp_path / "store"

@@ -77,7 +77,7 @@ def committed_counts(store):
     return found
 
 
-@in_turn(3, 8)
+@in_turn(1, 8)
 def test_words_are_counted_exactly_once(jars, tmp_path):
     """Of each word every count is committed once: none is left out and none is there twice."""
     chance = random.Random(seed_of_turn())

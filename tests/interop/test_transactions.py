@@ -170,7 +170,7 @@ def test_the_dump_tool_decodes_our_coordinators_records(ours: Path) -> None:
 # --- the story ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", rotating([NEWEST, OLD], 4, first=2))
+@pytest.mark.parametrize("version", rotating([NEWEST, OLD], 8, first=4))
 def test_a_broker_and_we_end_what_the_other_has_decided_and_do_the_same(
     version: str, ours: Path, tmp_path: Path
 ) -> None:

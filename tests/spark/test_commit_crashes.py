@@ -151,7 +151,7 @@ def commits_abort(place):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "ahead_bytes"), rotating(itertools.product(["EIO", "ENOSPC"], [flush_ahead.AHEAD_BYTES, 1]), 2)
+    ("name", "ahead_bytes"), rotating(itertools.product(["EIO", "ENOSPC"], [flush_ahead.AHEAD_BYTES, 1]), 4)
 )
 def test_every_failing_operation_leaves_what_the_next_commit_completes(
     name, ahead_bytes, image, way, caplog, monkeypatch

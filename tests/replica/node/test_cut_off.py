@@ -43,7 +43,7 @@ def run(coordinator, fault_count):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("coordinator", rotating(["files", "zookeeper"], 2))
+@pytest.mark.parametrize("coordinator", rotating(["files", "zookeeper"], 4))
 def test_some_cuts(coordinator):
     run(coordinator, 4)
 

@@ -88,7 +88,7 @@ def run_and_report(path, place, fault_count, figure):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", rotating(["files", "zookeeper"], 2), indirect=True)
+@pytest.mark.parametrize("place", rotating(["files", "zookeeper"], 4, first=2), indirect=True)
 def test_some_faults(place, tmp_path):
     """30 s to 60 s."""
     run_and_report(tmp_path, place, 6, "faults of nodes")
