@@ -40,6 +40,7 @@ _KINDS: Final[dict[str, type]] = {
     "settings": dict,
     "tls": dict,
     "peers": dict,
+    "zookeeper": dict,
 }
 _TLS_KINDS: Final[dict[str, type]] = {
     "certificate": str,
@@ -48,6 +49,7 @@ _TLS_KINDS: Final[dict[str, type]] = {
     "require_client_certificate": bool,
 }
 _PEER_KINDS: Final[dict[str, type]] = {"username": str, "password_file": str, "mechanism": str}
+_ZOOKEEPER_KINDS: Final[dict[str, type]] = {"username": str, "password_file": str}
 _NEEDED: Final = ("directory", "node_id", "coordinator", "listener")
 _OF_NODE: Final = (
     "listener",
@@ -73,6 +75,8 @@ class NodeFile(NamedTuple):
     settings: dict[str, str]
     """Of the listener, the store and new topics, by Kafka's names."""
     session_ms: int
+    zookeeper_login: tuple[str, str] | None = None
+    """As whom ZooKeeper knows the nodes, and the password."""
 
 
 def read_node_file(path: str) -> NodeFile:
@@ -90,9 +94,14 @@ def read_node_file(path: str) -> NodeFile:
         raise UsageError(f"{path} is no TOML: {error}") from None
     _check_kinds(path, found, _KINDS, _NEEDED)
     base = parent_of(files.absolute(path))
-    coordinator = found["coordinator"]
+    coordinator, login = found["coordinator"], None
     if not coordinator.startswith(_ZOOKEEPER):
         coordinator = _below(base, coordinator)
+    if (zookeeper := found.get("zookeeper")) is not None:
+        if not coordinator.startswith(_ZOOKEEPER):
+            raise UsageError(f"{path}: [zookeeper] needs a coordinator such as {_ZOOKEEPER}host:2181/path")
+        _check_kinds(path, zookeeper, _ZOOKEEPER_KINDS, ("username", "password_file"), "zookeeper.")
+        login = zookeeper["username"], _password(path, _below(base, zookeeper["password_file"]))
     return NodeFile(
         _below(base, found["directory"]),
         found["node_id"],
@@ -100,6 +109,7 @@ def read_node_file(path: str) -> NodeFile:
         {name: found[name] for name in _OF_NODE if name in found} | _security(path, base, found),
         {name: _text_of(value) for name, value in found.get("settings", {}).items()},
         found.get("session_ms", SESSION_MS),
+        login,
     )
 
 
@@ -133,17 +143,21 @@ def _security(path: str, base: str, found: dict[str, Any]) -> dict[str, Any]:
         options["peer_tls"] = ClientTls(ca, certificate, key)
     if peers is not None:
         _check_kinds(path, peers, _PEER_KINDS, ("username", "password_file"), "peers.")
-        file = _below(base, peers["password_file"])
-        password = read_small_file(OsFiles(), file, _MAX_BYTES)
-        if password is None:
-            raise UsageError(f"{path}: there is no file {file}")
-        try:
-            word = password.decode().rstrip("\r\n")
-        except UnicodeDecodeError:
-            raise UsageError(f"{file} is no text in UTF-8") from None
+        word = _password(path, _below(base, peers["password_file"]))
         mechanism = {"mechanism": peers["mechanism"]} if "mechanism" in peers else {}
         options["peer_sasl"] = Sasl(username=peers["username"], password=word, **mechanism)
     return options
+
+
+def _password(path: str, file: str) -> str:
+    """What the file says that is named in another."""
+    password = read_small_file(OsFiles(), file, _MAX_BYTES)
+    if password is None:
+        raise UsageError(f"{path}: there is no file {file}")
+    try:
+        return password.decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise UsageError(f"{file} is no text in UTF-8") from None
 
 
 def _below(base: str, path: str) -> str:
@@ -154,14 +168,29 @@ def _text_of(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def open_coordinator(name: str, session_ms: int, cluster_id: str | None = None) -> Coordinator:
-    """``zookeeper://host:2181/path``, or the path of a directory. ``cluster_id``: what the cluster has
-    to have."""
+def open_coordinator(
+    name: str,
+    session_ms: int,
+    cluster_id: str | None = None,
+    zookeeper_login: tuple[str, str] | None = None,
+) -> Coordinator:
+    """
+    Args:
+        name: ``zookeeper://host:2181/path``, or the path of a directory.
+        cluster_id: what the cluster has to have.
+        zookeeper_login: a name and a password, which are all that ZooKeeper is told of them. Nobody else may
+            then read or change what is kept there.
+    """
     if name.startswith(_ZOOKEEPER):
-        from logstore.replica.coordination.zookeeper import ZooKeeperCoordinator  # kazoo is an extra
+        from kazoo.security import make_digest_acl  # kazoo is an extra
 
-        hosts = name.removeprefix(_ZOOKEEPER)
-        return ZooKeeperCoordinator(hosts, session_ms=session_ms, cluster_id=cluster_id)
+        from logstore.replica.coordination.zookeeper import ZooKeeperCoordinator
+
+        hosts, options = name.removeprefix(_ZOOKEEPER), dict[str, Any]()
+        if zookeeper_login is not None:
+            options["auth_data"] = [("digest", ":".join(zookeeper_login))]
+            options["default_acl"] = [make_digest_acl(*zookeeper_login, all=True)]
+        return ZooKeeperCoordinator(hosts, session_ms=session_ms, cluster_id=cluster_id, **options)
     from logstore.replica.coordination.files import FileCoordinator
 
     return FileCoordinator(name, session_ms=session_ms, cluster_id=cluster_id)
@@ -184,7 +213,9 @@ def serve_node(path: str, *, is_json: bool, is_quiet: bool) -> None:
     ended = until_told()
     with ExitStack() as stack:
         store = stack.enter_context(open_store(wanted.directory, config=config))
-        coordinator = open_coordinator(wanted.coordinator, wanted.session_ms, cluster_id_for(store))
+        coordinator = open_coordinator(
+            wanted.coordinator, wanted.session_ms, cluster_id_for(store), wanted.zookeeper_login
+        )
         stack.callback(coordinator.close)
         node = stack.enter_context(
             Node(
