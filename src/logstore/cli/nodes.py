@@ -178,19 +178,15 @@ def open_coordinator(
     Args:
         name: ``zookeeper://host:2181/path``, or the path of a directory.
         cluster_id: what the cluster has to have.
-        zookeeper_login: a name and a password, which are all that ZooKeeper is told of them. Nobody else may
-            then read or change what is kept there.
+        zookeeper_login: see :class:`.ZooKeeperCoordinator`.
     """
     if name.startswith(_ZOOKEEPER):
-        from kazoo.security import make_digest_acl  # kazoo is an extra
+        from logstore.replica.coordination.zookeeper import ZooKeeperCoordinator  # kazoo is an extra
 
-        from logstore.replica.coordination.zookeeper import ZooKeeperCoordinator
-
-        hosts, options = name.removeprefix(_ZOOKEEPER), dict[str, Any]()
-        if zookeeper_login is not None:
-            options["auth_data"] = [("digest", ":".join(zookeeper_login))]
-            options["default_acl"] = [make_digest_acl(*zookeeper_login, all=True)]
-        return ZooKeeperCoordinator(hosts, session_ms=session_ms, cluster_id=cluster_id, **options)
+        hosts = name.removeprefix(_ZOOKEEPER)
+        return ZooKeeperCoordinator(
+            hosts, session_ms=session_ms, cluster_id=cluster_id, login=zookeeper_login
+        )
     from logstore.replica.coordination.files import FileCoordinator
 
     return FileCoordinator(name, session_ms=session_ms, cluster_id=cluster_id)

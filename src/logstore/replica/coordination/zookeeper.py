@@ -69,6 +69,7 @@ try:
     )
     from kazoo.handlers.threading import KazooTimeoutError
     from kazoo.protocol.states import KazooState
+    from kazoo.security import make_digest_acl
 except ImportError as error:
     raise ImportError(
         f"a coordinator in ZooKeeper needs the package kazoo: {how_to_install('zookeeper')}"
@@ -509,6 +510,7 @@ class ZooKeeperCoordinator(TreeCoordinator):
         cluster_id: str | None = None,
         session_ms: int = SESSION_MS,
         clock: Clock | None = None,
+        login: tuple[str, str] | None = None,
         **client_options: Any,
     ) -> None:
         """
@@ -517,6 +519,8 @@ class ZooKeeperCoordinator(TreeCoordinator):
             cluster_id: see :class:`.TreeCoordinator`.
             session_ms: after how long a node of which nothing is heard is dead. The server has bounds for it,
                 by default 4 s and 40 s.
+            login: a name and a password (ZooKeeper's ``digest``). Nobody else may then read or change what
+                this coordinator creates.
             client_options: for kazoo's client, such as ``sasl_options``, ``use_ssl`` and ``default_acl``.
 
         Raises:
@@ -527,5 +531,8 @@ class ZooKeeperCoordinator(TreeCoordinator):
         check_least("session_ms", session_ms, _LEAST_SESSION_MS)
         if type(hosts) is not str or not hosts:
             raise UsageError(f"hosts is {shown(hosts)}; it must be text such as 'localhost:2181'")
+        if login is not None:
+            client_options["auth_data"] = [("digest", ":".join(login))]
+            client_options["default_acl"] = [make_digest_acl(*login, all=True)]
         tree = ZooKeeperTree(hosts, session_ms, clock or BootClock(), client_options)
         super().__init__(tree, cluster_id)
