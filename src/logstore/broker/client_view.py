@@ -18,6 +18,7 @@ from logstore.broker.quotas.limits import Limits
 from logstore.broker.quotas.precedence import Client
 from logstore.broker.requests import FetchRequest, FetchResult, ProduceRequest, ProduceResult
 from logstore.broker.share.requests import ShareFetchRequest, ShareFetchResult
+from logstore.broker.transactions.requests import TransactionMarker, WriteMarkersResult
 from logstore.logdir.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE
 
 P = ParamSpec("P")
@@ -62,8 +63,9 @@ class ClientView:
         return Measured(self, "produce", lambda: ask(request), PRODUCER_BYTE_RATE, lambda _: size_bytes)
 
     def fetch(self, request: FetchRequest) -> Pending[FetchResult]:
-        """Read batches: no more at once than the windows let through, but at least one."""
-        if not self.limits.are_set:
+        """Read batches: no more at once than the windows let through, but at least one. A follower is no
+        client: records are acknowledged when it has them."""
+        if not self.limits.are_set or request.replica is not None:
             return self.broker.fetch(request)
         most = self.limits.most(self.client, CONSUMER_BYTE_RATE)
         if most is not None and most < request.max_bytes:
@@ -93,7 +95,12 @@ class ClientView:
     list_transactions = _measured(Broker.list_transactions)
     describe_transactions = _measured(Broker.describe_transactions)
     describe_producers = _measured(Broker.describe_producers)
-    write_transaction_markers = _measured(Broker.write_transaction_markers)
+
+    def write_transaction_markers(
+        self, markers: tuple[TransactionMarker, ...]
+    ) -> Pending[WriteMarkersResult]:
+        """Mostly of other nodes, which end transactions. Not measured, as in Kafka."""
+        return self.broker.write_transaction_markers(markers)
 
     offset_commit = _measured(Broker.offset_commit)
     offset_fetch = _measured(Broker.offset_fetch)

@@ -12,6 +12,7 @@ from contextlib import suppress
 import pytest
 
 import logstore
+from logstore.clients.quotas import DEFAULT
 from logstore.errors import CorruptionError, LogstoreError, RetriableError, StorageError, UsageError
 from logstore.logdir.small_json import JsonFile
 from logstore.model import TopicPartition
@@ -355,6 +356,22 @@ def test_a_damaged_file_does_not_become_the_clusters(tmp_path, started, name):
 
 
 @pytest.mark.damaged
+def test_a_quota_of_all_clients_does_not_hold_followers_back(started):
+    """Else a record that waits for them would wait for a minute."""
+    cluster = started(2)
+    quotas = cluster.stores[1].quotas
+    quotas.set(client_id="mine", consumer_byte_rate=2**31, request_percentage=10_000)
+    quotas.set(client_id=DEFAULT, consumer_byte_rate=10, request_percentage=0.001)
+    eventually(lambda: all(len(store.quotas.list()) == 2 for store in cluster.stores.values()))
+    config = logstore.TopicConfig(min_insync_replicas=2)
+    with logstore.connect(*cluster.addresses, client_id="mine") as remote:
+        remote.create_topic("t", replication_factor=2, config=config)
+        cluster.wait_for_isr(TopicPartition("t", 0), 2)
+        with remote.producer(acks="all") as producer:
+            for _ in range(5):
+                producer.send("t", bytes(100_000)).result(10)
+
+
 def test_damaged_quotas_hold_nobody_and_are_not_given(tmp_path, started, caplog):
     fill(tmp_path / "node-1", "alice")
     (tmp_path / "node-1" / "quotas.json").write_text("{")

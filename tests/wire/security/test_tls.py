@@ -272,6 +272,11 @@ class TestReplacing:
             assert asked() == "User:CN=two"
             assert "new connections get the earlier certificate" in caplog.text
 
+    def test_what_is_no_tls(self):
+        for wrong in (True, "ca.pem", object()):
+            with pytest.raises(UsageError, match="must be an ssl"):
+                logstore.connect("127.0.0.1:9", tls=wrong)
+
     def test_what_a_client_cannot_be_made_of(self, authority, certified, tmp_path):
         with pytest.raises(UsageError, match="a key needs the certificate"):
             ClientTls(authority.root, key=certified["alice"][1])
