@@ -155,13 +155,40 @@ def test_a_cluster_that_has_nothing_is_given_what_the_store_has(rig):
     cluster = Cluster()
     kept.share(cluster, "c")
     assert not rig.is_copy()
-    kept.give()
+    kept.give(is_first=True)
     assert decode_quotas(cluster.data) == quotas_of(alice=1)
     assert rig.is_copy()
     assert rig.stored(BESIDE) is None
     other, empty = Rig(), Cluster()
-    other.kept(empty).give()
-    assert empty.data is None, "a store without the file has nothing to give"
+    other.kept(empty).give(is_first=True)
+    assert decode_quotas(empty.data) == {}, "a store without the file has nothing to give"
+
+
+def test_who_comes_later_brings_nothing_into_a_cluster_that_has_nothing(rig, caplog):
+    kept = rig.kept()
+    kept.change(with_rate("mallory", 1))
+    cluster = Cluster()
+    kept.share(cluster, "c")
+    kept.give(is_first=False)
+    assert decode_quotas(cluster.data) == kept.value == rig.stored() == {}
+    assert rig.stored(BESIDE) == quotas_of(mallory=1)
+    assert "users/mallory" in caplog.text
+
+
+def test_what_was_removed_alone_is_told_when_it_is_back_and_each_file_is_kept(rig, caplog):
+    cluster = Cluster(encode_quotas(quotas_of(alice=1)))
+    for number, beside in enumerate((BESIDE, f"{BESIDE}-2", f"{BESIDE}-3"), 1):
+        rig.kept(cluster).take(cluster.data, cluster.version)
+        rig.kept().change(lambda _, number=number: quotas_of(bob=number))
+        caplog.clear()
+        rig.kept(cluster).take(cluster.data, cluster.version)
+        assert rig.stored() == quotas_of(alice=1)
+        assert rig.stored(beside) == quotas_of(bob=number)
+        assert "users/alice, users/bob" in caplog.text
+    rig.kept().change(lambda _: {})
+    caplog.clear()
+    rig.kept(cluster).take(cluster.data, cluster.version)
+    assert "in users/alice. The cluster's counts" in caplog.text
 
 
 def test_a_change_before_anything_was_given_takes_along_what_the_store_has(rig):
@@ -183,7 +210,7 @@ def test_a_file_that_says_something_else_is_kept_beside(rig, caplog, way):
     if way == "take":
         kept.take(cluster.data, cluster.version)
     elif way == "give":
-        kept.give()
+        kept.give(is_first=True)
     else:
         kept.change(lambda quotas: quotas)
     assert decode_quotas(cluster.data) == kept.value == rig.stored() == quotas_of(bob=2)
@@ -210,7 +237,6 @@ def test_a_file_is_not_lost_if_it_cannot_be_kept_beside(rig, caplog):
 
 def test_nothing_is_kept_beside_that_the_cluster_has_or_had(rig, caplog):
     kept = rig.kept()
-    kept.change(with_rate("alice", 1))
     cluster = Cluster(encode_quotas(quotas_of(alice=1, bob=2)))
     kept.share(cluster, "c")
     kept.take(cluster.data, cluster.version)
@@ -280,7 +306,7 @@ def test_a_damaged_file_is_not_given_and_is_kept_beside(rig, caplog):
         kept.load()
     cluster = Cluster()
     kept.share(cluster, "c")
-    kept.give()
+    kept.give(is_first=True)
     with pytest.raises(CorruptionError, match="Restore the file, or move it away"):
         kept.change(with_rate("alice", 1))
     assert cluster.data is None

@@ -102,6 +102,8 @@ def read_node_file(path: str) -> NodeFile:
             raise UsageError(f"{path}: [zookeeper] needs a coordinator such as {_ZOOKEEPER}host:2181/path")
         _check_kinds(path, zookeeper, _ZOOKEEPER_KINDS, ("username", "password_file"), "zookeeper.")
         login = zookeeper["username"], _password(path, _below(base, zookeeper["password_file"]))
+        if not all(login) or ":" in login[0]:
+            raise UsageError(f"{path}: [zookeeper] needs a username without a colon, and a password")
     return NodeFile(
         _below(base, found["directory"]),
         found["node_id"],

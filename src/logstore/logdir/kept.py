@@ -2,8 +2,8 @@
 
 Alone, that is the file. In a cluster it is what the nodes have in common, and the file is this node's copy
 of it: clients can log in before the node has heard of the others, and while it does not hear of them. A copy
-says what it is a copy of. Another file is the store's own: it is given to a cluster that has nothing in its
-place, or is kept beside the copy. So is the copy of a later version than the cluster has, which has lost it.
+says what it is a copy of. Another file is the store's own: the first node of a cluster gives it to that, and
+any other keeps it beside the copy. So is the copy of a later version than the cluster has, which has lost it.
 
 Lock: ``_lock`` is held while the file is written, never while the cluster is asked. ``value`` is replaced in
 one assignment, and read without it.
@@ -60,7 +60,7 @@ class Kept(Generic[T]):
         self._path = f"{directory.path}/{file.name}"
         self._use = use
         self._lock = threading.Lock()
-        self.value = nothing
+        self._nothing = self.value = nothing
         self._is_loaded = False
         self._has_file = False
         self._copy: Copy | None = None
@@ -73,8 +73,8 @@ class Kept(Generic[T]):
         """A copy that the disk has not taken yet."""
         self._trouble: str | None = None
         """Why it has not."""
-        self._only_here: list[str] = []
-        """What the file has, and the copy that takes its place does not."""
+        self._differs: list[str] = []
+        """In what the file differs from the copy that takes its place."""
 
     def load(self) -> None:
         """Read the file, unless that was done.
@@ -146,14 +146,16 @@ class Kept(Generic[T]):
             self._shared, self._cluster_id = shared, cluster_id
             self._version = _UNKNOWN_VERSION
 
-    def give(self) -> None:
-        """If the cluster has nothing, let it have what the file holds. A damaged one is not given.
+    def give(self, *, is_first: bool) -> None:
+        """If the cluster has not got this yet, let it have what the file holds if the node is its first, or
+        else nothing: whoever comes later brings nothing in. A damaged file is not given.
 
         Raises:
             LogstoreError: as :meth:`change`.
         """
-        if self._shared is not None and self._has_file:
-            self.take(*self._shared.replace(lambda found: self._changed(found, lambda value: value)))
+        if self._shared is not None and self._is_loaded:
+            given = self.value if is_first else self._nothing
+            self.take(*self._shared.replace(lambda found: found or self._file.encode(given)))
 
     def take(self, data: bytes, version: int) -> None:
         """The cluster has this, as some node has changed it. It is passed over if it is older than what is
@@ -166,8 +168,9 @@ class Kept(Generic[T]):
         with self._lock:
             if version <= self._version:
                 return
-            if self._unwritten is None and not self._is_earlier(copy):
-                self._only_here = self._missing_in(value)
+            has_own = self._has_file or not self._is_loaded  # what cannot be read is a file, too
+            if self._unwritten is None and has_own and not self._is_earlier(copy):
+                self._differs = self._differing(value)
             self._version, self._is_loaded = version, True
             self._put_locked(value)
             self._unwritten = marked_as_copy(data, copy)
@@ -191,12 +194,12 @@ class Kept(Generic[T]):
             with self._lock:
                 self._write_copy_locked()
 
-    def _missing_in(self, value: T) -> list[str]:
-        """Names of what the file has, and the cluster does not."""
+    def _differing(self, value: T) -> list[str]:
+        """Names of what the file has otherwise than the cluster, or only one of them has."""
         if not self._is_loaded:
             return ["what cannot be read"]
         theirs, own = self._file.parts(value), self._file.parts(self.value)
-        return sorted(name for name, part in own.items() if theirs.get(name) != part)
+        return sorted(name for name in theirs.keys() | own.keys() if theirs.get(name) != own.get(name))
 
     def _write_copy_locked(self) -> None:
         try:
@@ -213,18 +216,20 @@ class Kept(Generic[T]):
 
     def _keep_own_locked(self, data: bytes | None) -> None:
         """A crash before the file is replaced leaves it; after that, both."""
-        names = self._only_here
+        names = self._differs
         if not names or data is None:
             return
-        beside = f"{self._path}{REPLACED_SUFFIX}"
-        write_small_file(self._directory.context.files, beside, data, private=self._file.is_private)
+        files, beside, number = self._directory.context.files, f"{self._path}{REPLACED_SUFFIX}", 1
+        while files.is_file(beside):  # nobody has asked to delete that
+            number += 1
+            beside = f"{self._path}{REPLACED_SUFFIX}-{number}"
+        write_small_file(files, beside, data, private=self._file.is_private)
         more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
         warn(
-            "%s had what the cluster does not have, or has otherwise: %s%s. The cluster's counts; the file "
-            "is kept as %s",
+            "%s differs from what the cluster has, in %s%s. The cluster's counts; the file is kept as %s",
             self._path,
             ", ".join(names[:_MOST_SHOWN]),
             more,
             beside,
         )
-        self._only_here = []
+        self._differs = []

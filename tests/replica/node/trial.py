@@ -86,7 +86,12 @@ class Records(Load):
                 number += 1
                 value, partition = b"librdkafka-%d" % number, number % PARTITIONS
                 self._history.sent(("librdkafka", partition), value)
-                producer.produce("t", value, partition=partition, on_delivery=delivered)
+                while True:
+                    try:
+                        producer.produce("t", value, partition=partition, on_delivery=delivered)
+                        break
+                    except BufferError:  # nothing was delivered for a minute
+                        producer.poll(0.1)
             producer.poll(0.01)
         producer.flush(60)
 

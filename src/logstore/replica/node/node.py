@@ -194,7 +194,7 @@ class Node:
         self._texts = self._share_texts()
         self._listener = self._store.listen(listener, advertised=advertised, **settings)
         self._register(wait_ms=_FIRST_WAIT_MS)
-        self._texts.give()
+        self._texts.give(is_first=self._coordinator.view.living.keys() <= {self.node_id})
         for run, what in ((self._run, "node"), (self._propose_all, "proposals"), (self._grow, "growth")):
             thread = start_thread(run, f"logstore-{what}-{self.node_id}", what="to run a node")
             self._threads.append(thread)

@@ -49,9 +49,9 @@ class SharedTexts:
             except (CorruptionError, UnsupportedVersionError) as error:
                 warn("the %s of the cluster cannot be read, and stay here as they were: %s", name, error)
 
-    def give(self) -> None:
-        """What the cluster does not have, and this node has, is the cluster's from now on. The node has
-        registered.
+    def give(self, *, is_first: bool) -> None:
+        """What the cluster does not have is from now on what this node has, if it is the first node; or else
+        nothing. The node has registered.
 
         Raises:
             RetriableError: the coordinator cannot be reached.
@@ -59,7 +59,7 @@ class SharedTexts:
         """
         for name, kept in self._kept.items():
             try:
-                kept.give()
+                kept.give(is_first=is_first)
             except (CorruptionError, UnsupportedVersionError) as error:
                 warn("the %s of the cluster cannot be read, and stay here as they were: %s", name, error)
 

@@ -146,7 +146,7 @@ class ClientTls(_Renewed):
 
     def __init__(
         self,
-        ca: PathLike,
+        ca: PathLike | None,
         certificate: PathLike | None = None,
         key: PathLike | None = None,
         *,
@@ -155,7 +155,7 @@ class ClientTls(_Renewed):
     ) -> None:
         """
         Args:
-            ca: file in PEM with the roots of servers' certificates.
+            ca: file in PEM with the roots of servers' certificates; None: those that the machine trusts.
             certificate: file in PEM with the client's own, for servers that ask for one.
             key: file in PEM with its private key; None if it is in the same file.
             password: of the key, if it is encrypted.
