@@ -68,7 +68,7 @@ def test_lines_of_everything(pasts, rig, error):
     """Other workloads with each commit, and another part of the lines for each."""
     step = 25 if rig == "partition" else 100
     count = 0
-    for number, name in enumerate(part(list(RIGS[rig].WORKLOADS), 8)):
+    for number, name in enumerate(part(list(RIGS[rig].WORKLOADS), 4)):
         count += every_line(pasts, rig, name, error, first=(number + seed_of_turn()) % step, step=step)[0]
     assert count >= 10
 

@@ -76,7 +76,7 @@ def test_each_operation_fails(past, name, fault):
 @pytest.mark.parametrize("times", ["twice", "from there on"])
 def test_more_than_one_operation_fails(past, times):
     count = 0
-    for number, (name, fault) in enumerate(part(list(itertools.product(WORKLOADS, FAULTS)), 8)):
+    for number, (name, fault) in enumerate(part(list(itertools.product(WORKLOADS, FAULTS)), 4)):
         step = 5 if times == "twice" else 7
         first = 1 + (number + seed_of_turn()) % step
         count += every_operation(past, name, fault, times=TIMES[times], first=first, step=step, max_states=1)[

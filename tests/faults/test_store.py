@@ -54,7 +54,7 @@ def test_some_operations_fail(past):
 @pytest.mark.parametrize("times", TIMES)
 def test_operations_of_everything_fail(past, times):
     count = 0
-    cases = part(list(itertools.product(WORKLOADS, ["EIO", "ENOSPC", "failed flush"])), 6)
+    cases = part(list(itertools.product(WORKLOADS, ["EIO", "ENOSPC", "failed flush"])), 3)
     for number, (name, fault) in enumerate(cases):
         step = 5 if fault == "failed flush" else 40
         first = 1 + (number + seed_of_turn()) % step
