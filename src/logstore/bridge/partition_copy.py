@@ -101,10 +101,11 @@ class PartitionCopy:
     def _check_may_cut(self, offset: int) -> None:
         """Before records from ``offset`` on are cut off."""
         log = self.log
-        if log.role is Role.ALONE and log.log_end_offset > max(offset, log.log_start_offset):
+        offset = max(offset, log.log_start_offset)
+        if log.role is Role.ALONE and log.log_end_offset > offset:
             raise UsageError(
                 f"{self.partition} of {log.directory} is the store's own, and not a copy any more: the "
-                f"cluster does not have its records from offset {max(offset, log.log_start_offset)} on. Pull "
+                f"cluster does not have its records from offset {offset} on. Pull "
                 "into another store; or set_role(Role.FOLLOWER) before you pull again, and they are cut off"
             )
         (found,) = self._cluster.fetch([self.wanted], 0)

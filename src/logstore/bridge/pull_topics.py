@@ -121,23 +121,26 @@ class PullBridge:
         self._refresh_at = 0.0
         for copy in self._order:
             copy.goal = None
-        limit_ms = self._cluster.config.request_timeout_ms if until_end else None
         try:
-            while not self._stopping.is_set():
-                try:
-                    if self._step(until_end):
-                        self._trouble.end()
-                        break
-                    self._count_misses()
-                except (RetriableError, UnknownTopicError) as error:
-                    if self._names is not None and isinstance(error, UnknownTopicError):
-                        raise
-                    self._refresh_at = 0.0  # a topic may have been deleted in between
-                    self._trouble.note(error, limit_ms)
-                    self._trouble.wait(self._stopping)
+            self._run(until_end)
         finally:
             self._stopping.clear()
         return self.progress
+
+    def _run(self, until_end: bool) -> None:
+        limit_ms = self._cluster.config.request_timeout_ms if until_end else None
+        while not self._stopping.is_set():
+            try:
+                if self._step(until_end):
+                    self._trouble.end()
+                    return
+                self._count_misses()
+            except (RetriableError, UnknownTopicError) as error:
+                if self._names is not None and isinstance(error, UnknownTopicError):
+                    raise
+                self._refresh_at = 0.0  # a topic may have been deleted in between
+                self._trouble.note(error, limit_ms)
+                self._trouble.wait(self._stopping)
 
     def stop(self) -> None:
         """End the run, or the next one, if none is going on: within a second, or within

@@ -173,18 +173,21 @@ class PushBridge:
         """
         check_flag(until_end, "until_end")
         self._goals.clear()
-        limit_ms = self._cluster.config.request_timeout_ms if until_end else None
         try:
-            while not self._stopping.is_set():
-                try:
-                    if self._run_with_producer(until_end):
-                        break
-                except RetriableError as error:
-                    self._trouble.note(error, limit_ms)
-                    self._trouble.wait(self._stopping)
+            self._run(until_end)
         finally:
             self._stopping.clear()
         return self.progress
+
+    def _run(self, until_end: bool) -> None:
+        limit_ms = self._cluster.config.request_timeout_ms if until_end else None
+        while not self._stopping.is_set():
+            try:
+                if self._run_with_producer(until_end):
+                    return
+            except RetriableError as error:
+                self._trouble.note(error, limit_ms)
+                self._trouble.wait(self._stopping)
 
     def stop(self) -> None:
         """End the run after the current transaction; the next one, if none is going on. From any thread, and

@@ -220,10 +220,7 @@ class Accumulator:
                 for queue in self._queues()
                 for batch in (*queue.in_flight, *queue.closed, *([queue.open] if queue.open else ()))
             ]
-            return [
-                *self.settling,
-                *found,
-            ]  # looked at last: batches come there before they leave their queue
+            return [*self.settling, *found]  # looked at last: a batch is there before it leaves its queue
 
     # Records
 

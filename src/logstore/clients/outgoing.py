@@ -41,12 +41,11 @@ class OutgoingBatch:
     __slots__ = (
         "_base_offset",
         "_callbacks",
+        "_changed",
         "_error",
         "_lock",
         "_log_append_time_ms",
-        "_over",
         "_stamps",
-        "_told",
         "attempts",
         "created_ms",
         "data",
@@ -90,8 +89,8 @@ class OutgoingBatch:
         self._log_append_time_ms = -1
         self._error: LogstoreError | None = None
         self._lock = threading.Lock()
-        self._over: threading.Event | None = None
-        self._told: threading.Event | None = None
+        self._changed: threading.Condition | None = None
+        """Made when a thread waits."""
         self._stamps: list[int] | None = None
         self._callbacks: list[tuple[int, OnDelivery]] = []
 
@@ -120,16 +119,16 @@ class OutgoingBatch:
         with self._lock:
             self.is_done = True
             callbacks, self._callbacks = self._callbacks, []
-            if self._over is not None:
-                self._over.set()
+            if self._changed is not None:
+                self._changed.notify_all()
         try:
             for number, callback in callbacks:
                 self._tell(number, callback)
         finally:
             with self._lock:
                 self.is_told = True
-                if self._told is not None:
-                    self._told.set()
+                if self._changed is not None:
+                    self._changed.notify_all()
 
     def _tell(self, number: int, callback: OnDelivery) -> None:
         try:
@@ -151,23 +150,17 @@ class OutgoingBatch:
 
     def wait(self, timeout: float | None) -> bool:
         """Whether there is an outcome, after so many seconds at most."""
-        with self._lock:
-            if self.is_done:
-                return True
-            if self._over is None:
-                self._over = threading.Event()
-            over = self._over
-        return over.wait(timeout)
+        return self._wait_for(lambda: self.is_done, timeout)
 
     def wait_until_told(self, timeout: float | None) -> bool:
         """Whether there is an outcome and the callbacks have returned, after so many seconds at most."""
+        return self._wait_for(lambda: self.is_told, timeout)
+
+    def _wait_for(self, is_there: Callable[[], bool], timeout: float | None) -> bool:
         with self._lock:
-            if self.is_told:
-                return True
-            if self._told is None:
-                self._told = threading.Event()
-            told = self._told
-        return told.wait(timeout)
+            if self._changed is None and not is_there():
+                self._changed = threading.Condition(self._lock)
+            return self._changed is None or self._changed.wait_for(is_there, timeout)
 
     def outcome(self, number: int) -> Delivered:
         """Where a record is.

@@ -181,7 +181,7 @@ class Sender:
         while queue.closed:
             batch = queue.closed[0]
             if self._is_late(batch, now_ms):
-                self._fail(queue, batch, self._late_error(queue, batch))
+                self._fail(queue, (batch,), self._late_error(queue, batch))
                 continue
             is_blocked = (
                 now_ms < queue.retry_at_ms
@@ -301,12 +301,15 @@ class Sender:
             )
         )
 
-    def _fail(self, queue: PartitionQueue, batch: OutgoingBatch, error: LogstoreError) -> None:
+    def _fail(self, queue: PartitionQueue, batches: tuple[OutgoingBatch, ...], error: LogstoreError) -> None:
+        """Closed batches of a partition will not be sent."""
         with self._accumulator.lock:
-            self._accumulator.settling = (batch,)
-            queue.closed.remove(batch)
+            self._accumulator.settling = batches
+            for batch in batches:
+                queue.closed.remove(batch)
         try:
-            self._note_failed(batch, error)
+            for batch in batches:
+                self._note_failed(batch, error)
         finally:
             self._accumulator.settling = ()
 
@@ -358,22 +361,12 @@ class Sender:
         waiting = (each.partition for each in (queue, *self._retrying) if each.closed)
         if not transacting.let(queue.partition, waiting, now_ms):
             if transacting.error is not None:
-                self._fail_closed(queue, transacting.error)
+                self._fail(queue, tuple(queue.closed), transacting.error)
             return False
         identity = transacting.identity
         if queue.identity != identity:
             queue.identity, queue.next_sequence = identity, 0
         return True
-
-    def _fail_closed(self, queue: PartitionQueue, error: LogstoreError) -> None:
-        with self._accumulator.lock:
-            self._accumulator.settling = batches = tuple(queue.closed)
-            queue.closed.clear()
-        try:
-            for batch in batches:
-                self._note_failed(batch, error)
-        finally:
-            self._accumulator.settling = ()
 
 
 def _has_earlier(queue: PartitionQueue, batch: OutgoingBatch) -> bool:

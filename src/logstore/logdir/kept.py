@@ -147,8 +147,8 @@ class Kept(Generic[T]):
             self._version = _UNKNOWN_VERSION
 
     def give(self, *, is_first: bool) -> None:
-        """If the cluster has not got this yet, let it have what the file holds if the node is its first, or
-        else nothing: whoever comes later brings nothing in. A damaged file is not given.
+        """If the cluster has no text yet, store one there: what the file holds if this is the first node,
+        else an empty one, so that nodes which join later add nothing. A damaged file is not given.
 
         Raises:
             LogstoreError: as :meth:`change`.

@@ -16,7 +16,6 @@ from logstore.partition.state.context import LogContext
 from logstore.partition.writing.gathering import Gathering
 from logstore.partition.writing.group_commit import GroupCommit
 from logstore.partition.writing.guard import Guard
-from logstore.partition.writing.waits import Waits
 from logstore.turns import Latch
 
 _RETRY_MS = 1_000  # between two background flushes of a file that cannot be opened
@@ -39,14 +38,13 @@ class Durability:
         context: LogContext,
         partition: TopicPartition,
         guard: Guard,
-        waits: Waits,
         gathering: Gathering,
     ) -> None:
         self._context = context
         self._partition = partition
         self._guard = guard
         self._core = guard.core
-        self._waits = waits
+        self._waits = guard.core.waits
         self._gathering = gathering
         self._is_hurrying = False
         self.commit = GroupCommit(self._flush_all, self._core)

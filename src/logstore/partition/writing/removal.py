@@ -17,7 +17,6 @@ from logstore.partition.writing.core import bytes_of
 from logstore.partition.writing.durability import Durability
 from logstore.partition.writing.gathering import Gathering
 from logstore.partition.writing.guard import Guard
-from logstore.partition.writing.waits import Waits
 
 
 class Removal:
@@ -28,7 +27,6 @@ class Removal:
         context: LogContext,
         partition: TopicPartition,
         guard: Guard,
-        waits: Waits,
         gathering: Gathering,
         durability: Durability,
     ) -> None:
@@ -36,7 +34,7 @@ class Removal:
         self._partition = partition
         self._guard = guard
         self._core = guard.core
-        self._waits = waits
+        self._waits = guard.core.waits
         self._gathering = gathering
         self._durability = durability
         self.lock = threading.Lock()

@@ -10,19 +10,18 @@ from logstore.partition.state.context import LogContext
 from logstore.partition.writing.durability import Durability
 from logstore.partition.writing.gathering import Gathering
 from logstore.partition.writing.guard import Guard
-from logstore.partition.writing.waits import Waits
 
 
 class Replication:
     """The replication state of one log."""
 
     def __init__(
-        self, context: LogContext, guard: Guard, waits: Waits, gathering: Gathering, durability: Durability
+        self, context: LogContext, guard: Guard, gathering: Gathering, durability: Durability
     ) -> None:
         self._context = context
         self._guard = guard
         self._durability = durability
-        self._waits = waits
+        self._waits = guard.core.waits
         self._gathering = gathering
 
     def assign_leader_epoch(self, epoch: int) -> None:

@@ -59,13 +59,13 @@ class LogWriter:
         self.core = self.guard.core
         self.core.draw_jitter()
         self.gathering = Gathering(context, partition, self.guard, encoder, rows)
-        self.durability = Durability(context, partition, self.guard, self.waits, self.gathering)
+        self.durability = Durability(context, partition, self.guard, self.gathering)
         self.core.flush_soon = self.durability.flush_soon_locked
-        self.removal = Removal(context, partition, self.guard, self.waits, self.gathering, self.durability)
+        self.removal = Removal(context, partition, self.guard, self.gathering, self.durability)
         self.appending = Appending(
             context, directory, self.guard, self.gathering, self.durability, self.removal
         )
-        self.replication = Replication(context, self.guard, self.waits, self.gathering, self.durability)
+        self.replication = Replication(context, self.guard, self.gathering, self.durability)
         self.turn = CompactionTurn(partition)
         """Compactions and erasures take turns by it."""
         self.on_close: Callable[[], None] | None = None

@@ -201,7 +201,7 @@ class Node:
         self._unwatch = self._coordinator.watch(self._note_change)
 
     def _share_texts(self) -> SharedTexts:
-        """From now on users, ACLs and quotas are the cluster's: nobody logs in here that it has removed."""
+        """From now on users, ACLs and quotas are the cluster's: a user that it has removed cannot log in."""
         kept: dict[str, Kept[Any]] = {
             "users": kept_users(self._store.users),
             "acls": kept_acls(self._store.acls),
