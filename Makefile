@@ -13,7 +13,7 @@ export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/bytecode
 .PHONY: help demo demo-spark test test-spark-oldest check lint bytecode compiled wheel docs bench soak mutants clean
 
 help:
-	@echo "make demo    load real flights, kill the writer, recover, read, compact; kill one of three nodes (a minute)"
+	@echo "make demo    load real flights, kill the writer, recover, read, compact; kill one of three nodes (two minutes)"
 	@echo "make demo-spark    the same flights through a pipeline on Spark that is stopped and killed (some minutes)"
 	@echo "make check   lint, types, import contracts and the fast tests (a minute)"
 	@echo "make test    all tests, of the long ones the part that the commit chooses (a quarter of an hour at most)"

@@ -4,7 +4,6 @@ this process, over Kafka's protocol: to an Apache Kafka cluster, or to a store t
 
 from __future__ import annotations
 
-import ssl
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
@@ -59,7 +58,7 @@ from logstore.wire.remote.broker import CLIENT_ID, RemoteBroker
 from logstore.wire.remote.dialing import Tls
 from logstore.wire.remote.settings import RemoteConfig, Sasl
 from logstore.wire.remote.translate.moving import Reassign
-from logstore.wire.security.tls import ClientTls
+from logstore.wire.security.tls import check_client_tls
 
 __all__ = ["Reassignment", "RemoteConfig", "RemoteStore", "Sasl", "connect"]
 
@@ -102,8 +101,7 @@ def connect(
     """
     named = tuple(each for given in addresses for each in _addresses_in(given))
     chosen = choose_settings(RemoteConfig, config, settings, arguments=("client_id", "tls", "sasl"))
-    if tls is not None and not isinstance(tls, ssl.SSLContext | ClientTls):
-        raise UsageError(f"tls is {shown(tls)}; it must be an ssl.SSLContext or a ClientTls, or None")
+    check_client_tls(tls, "tls")
     broker = RemoteBroker(named, client_id=client_id, tls=tls, sasl=sasl, config=chosen)
     store = RemoteStore(broker, chosen)
     try:

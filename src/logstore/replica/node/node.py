@@ -7,7 +7,6 @@ looks at logs that have grown, one for elections, and one for each leader that i
 
 from __future__ import annotations
 
-import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -53,11 +52,12 @@ from logstore.turns import flushed_at_a_time, take_turns
 from logstore.warning import inform, warn
 from logstore.wire.addresses import Address
 from logstore.wire.listener.listener import Listener
+from logstore.wire.remote.dialing import Tls
 from logstore.wire.remote.following import LeaderLink, Links
 from logstore.wire.remote.settings import Sasl
 from logstore.wire.security.acls import kept_acls
 from logstore.wire.security.security import protocol_of
-from logstore.wire.security.tls import ClientTls
+from logstore.wire.security.tls import check_client_tls
 from logstore.wire.security.users import kept_users
 
 MAX_NODE_ID: Final = 2**31 - 1
@@ -93,7 +93,7 @@ class Node:
         leader_imbalance_check_interval_seconds: int = 300,
         follower_replication_throttled_rate: int | None = None,
         read_from_followers: bool = False,
-        peer_tls: ssl.SSLContext | ClientTls | None = None,
+        peer_tls: Tls | None = None,
         peer_sasl: Sasl | None = None,
         **settings: Any,
     ) -> None:
@@ -647,8 +647,7 @@ def _check_rest(rack: object, peer_tls: object, peer_sasl: object) -> None:
     """
     if rack is not None and (not isinstance(rack, str) or not rack):
         raise UsageError(f"rack is {shown(rack)}; it must be a name, or None")
-    if peer_tls is not None and not isinstance(peer_tls, ssl.SSLContext | ClientTls):
-        raise UsageError(f"peer_tls is {shown(peer_tls)}; it must be a ClientTls, an ssl.SSLContext, or None")
+    check_client_tls(peer_tls, "peer_tls")
     if peer_sasl is not None and not isinstance(peer_sasl, Sasl):
         raise UsageError(f"peer_sasl is {shown(peer_sasl)}; it must be a logstore.connected.Sasl, or None")
 

@@ -11,7 +11,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
-from logstore.arguments import check_flag
+from logstore.arguments import check_flag, shown
 from logstore.errors import StorageError, UsageError
 from logstore.files import Files, FileStamp, OsFiles, PathLike, check_path
 from logstore.warning import warn
@@ -175,3 +175,12 @@ class ClientTls(_Renewed):
         if certificate is not None:
             context.load_cert_chain(certificate, key, password=self._password or "")
         return context
+
+
+def check_client_tls(given: object, name: str) -> None:
+    """
+    Raises:
+        UsageError: an argument is neither a context, nor what makes one, nor None.
+    """
+    if given is not None and not isinstance(given, ssl.SSLContext | ClientTls):
+        raise UsageError(f"{name} is {shown(given)}; it must be an ssl.SSLContext or a ClientTls, or None")
