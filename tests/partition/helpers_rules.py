@@ -228,10 +228,13 @@ class WatchedFiles(OsFiles):
 
     def on(self, operation: str, path: str) -> None:
         self.before(operation, path)
+        self.refuse_if_faulty(operation, path)
+        self.operations.append((operation, path.rpartition("/")[2]))
+
+    def refuse_if_faulty(self, operation: str, path: str) -> None:
         code = self.fault(operation, path)
         if code is not None:
             raise storage_error(OSError(code, "refused by the test"), path, operation)
-        self.operations.append((operation, path.rpartition("/")[2]))
 
     def count(self, operation: str, suffix: str = "") -> int:
         return sum(op == operation and name.endswith(suffix) for op, name in self.operations)
@@ -239,6 +242,8 @@ class WatchedFiles(OsFiles):
     def open(self, path: str, *, write: bool = False, create: bool = False) -> Any:
         if create and not self.is_file(path):
             self.on("create", path)
+        elif write:
+            self.refuse_if_faulty("open", path)
         return WatchedFile(self, super().open(path, write=write, create=create))
 
     def rename(self, old: str, new: str) -> None:

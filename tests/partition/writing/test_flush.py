@@ -79,6 +79,16 @@ def test_a_flush_covers_the_aborted_transactions(watched, files):
     assert ("flush", f"{0:020}.txnindex") in files.operations
 
 
+def test_a_flush_leaves_aborted_transactions_alone_that_are_durable(watched, files):
+    for _ in range(2):
+        add(watched, b"a", producer=identity(0, transactional=True))
+        watched.append_end_marker(7, 0, committed=False)
+        watched.flush()
+        files.operations.clear()
+        add(watched, b"b", flush=True)
+        assert files.operations == [("write", f"{0:020}.log"), ("flush", f"{0:020}.log")]
+
+
 @pytest.mark.parametrize("append", ["append", "extend"])
 def test_an_append_with_flush_is_durable_when_it_returns(watched, append):
     getattr(watched, append)(b"a" if append == "append" else [b"a"], flush=True)
@@ -418,6 +428,21 @@ def test_a_flush_that_finds_no_descriptor_fails_and_the_next_one_does_it(crowded
     files.heal()
     assert log.append(b"v", flush=True) == 5
     assert log.durable_offset == 6
+
+
+def test_aborted_transactions_that_find_no_descriptor_wait_for_the_next_flush(watched, files):
+    add(watched, b"a", producer=identity(0, transactional=True))
+    watched.append_end_marker(7, 0, committed=False)
+    files.refuse("open", ".txnindex", errno.EMFILE)
+    with pytest.raises(StorageError) as caught:
+        watched.flush()
+    assert (caught.value.errno, caught.value.filename[-9:]) == (errno.EMFILE, ".txnindex")
+    assert (watched.durable_offset, watched.needs_reopen) == (0, False)
+    files.heal()
+    files.operations.clear()
+    watched.flush()
+    assert watched.durable_offset == 2
+    assert ("flush", f"{0:020}.txnindex") in files.operations
 
 
 def test_the_background_tries_again_by_itself(crowded):

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Sequence
 
 from logstore.config import TopicConfig
-from logstore.errors import StorageError
+from logstore.errors import NotOpenedError, StorageError
 from logstore.files import File, Files, read_small_file, write_small_file
 from logstore.format.header import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, BatchHeader, decode_header
 from logstore.format.index import TimestampOffset
@@ -24,6 +24,7 @@ from logstore.format.names import (
     TRANSACTION_INDEX_SUFFIX,
 )
 from logstore.model import AbortedTransaction
+from logstore.partition.segments.failed_flushes import opening_to_flush
 from logstore.partition.segments.indexes import (
     IndexBuilder,
     IndexEntries,
@@ -31,7 +32,7 @@ from logstore.partition.segments.indexes import (
     TimeIndex,
 )
 from logstore.partition.segments.planned import PlannedAppend
-from logstore.partition.segments.segment import OpenSegments, Segment, opening_to_flush
+from logstore.partition.segments.segment import OpenSegments, Segment
 from logstore.partition.segments.transaction_index import MAX_TRANSACTION_INDEX_BYTES, TransactionIndex
 from logstore.partition.segments.walk import FIRST_PIECE_BYTES, PIECE_BYTES, Walk
 
@@ -301,13 +302,16 @@ class ActiveSegment(Segment):
         if log is None:
             with opening_to_flush():
                 log = self.log_file
-        files = (log,) if self._transactions is None else (log, self._transactions)
+        transactions = self._transactions
         self._is_flushed = True  # first: records appended meanwhile may not be flushed
         try:
-            self._flush_files(*files)
+            log.flush()
+            if transactions is not None and not transactions.is_flushed:
+                transactions.flush()
         except BaseException as error:
             self._is_flushed = False
-            self._flush_error = error
+            if not isinstance(error, NotOpenedError):
+                self._note_failed_flush(error)
             raise
 
     def store_indexes(self, *, flush: bool) -> None:
@@ -346,7 +350,7 @@ class ActiveSegment(Segment):
             self.indexes.truncate_to(offset)
             self.read_transaction_index().truncate_to(offset)
             self._cut(cut)
-            self._flush_files(self.log_file)
+            self._flush_file(self.log_file)
             self.has_rest = False
             if not self.confirms(self.time_index.last_entry, cut):
                 self.indexes.clear()
@@ -388,7 +392,7 @@ class ActiveSegment(Segment):
             for position in range(0, self.size_bytes, PIECE_BYTES):
                 size_bytes = min(PIECE_BYTES, self.size_bytes - position)
                 copy.write_at(position, [self.log_file.read_at(position, size_bytes)])
-            self._flush_files(copy)
+            self._flush_file(copy)
         finally:
             copy.close()
 

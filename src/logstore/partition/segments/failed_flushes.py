@@ -11,9 +11,10 @@ process remembers.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from weakref import WeakKeyDictionary
 
-from logstore.errors import StorageError
+from logstore.errors import NotOpenedError, StorageError
 from logstore.files import Files, OsFiles
 
 FAILED_FLUSH_NAME = ".failed-flush"
@@ -24,6 +25,15 @@ _untold: WeakKeyDictionary[object, set[str]] = WeakKeyDictionary()
 
 def _untold_of(files: Files) -> set[str]:
     return _untold.setdefault(OsFiles if isinstance(files, OsFiles) else files, set())
+
+
+@contextlib.contextmanager
+def opening_to_flush() -> Iterator[None]:
+    """Turn a StorageError into NotOpenedError: no flush was tried, because the file could not be opened."""
+    try:
+        yield
+    except StorageError as error:
+        raise NotOpenedError(error.errno, error.strerror, error.filename) from error
 
 
 def note_failed_flush(files: Files, directory: str) -> None:

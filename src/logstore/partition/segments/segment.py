@@ -11,13 +11,12 @@ import errno
 import itertools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
-from logstore.errors import CorruptionError, NotOpenedError, StorageError
+from logstore.errors import CorruptionError, StorageError
 from logstore.files import File, Files, FileStamp
 from logstore.format.header import HEADER_BYTES, BatchHeader, decode_header
 from logstore.format.index import TimestampOffset
@@ -28,7 +27,7 @@ from logstore.format.names import (
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
-from logstore.partition.segments.failed_flushes import note_failed_flush
+from logstore.partition.segments.failed_flushes import note_failed_flush, opening_to_flush
 from logstore.partition.segments.index_pages import IndexPages
 from logstore.partition.segments.indexes import (
     MAX_RELATIVE_OFFSET,
@@ -49,15 +48,6 @@ _NO_INDEX = {
 }
 """Errors of opening an index that mean it is missing or unreadable. Running out of descriptors is not one."""
 _REBUILT_INTERVAL_BYTES = 4096  # the default of index_interval_bytes; readers do not depend on the density
-
-
-@contextmanager
-def opening_to_flush() -> Iterator[None]:
-    """Turn a StorageError into NotOpenedError: the file could not be opened."""
-    try:
-        yield
-    except StorageError as error:
-        raise NotOpenedError(error.errno, error.strerror, error.filename) from error
 
 
 class OpenFiles(NamedTuple):
@@ -377,20 +367,23 @@ class Segment:
             with opening_to_flush():
                 file = self._files.open(self.path_of(suffix), write=True)
             try:
-                self._flush_files(file)
+                self._flush_file(file)
             finally:
                 file.close()
 
-    def _flush_files(self, *files: File | TransactionIndex) -> None:
-        """Flush files of the segment, one after another. A failure is remembered, also for the next
-        recovery."""
+    def _flush_file(self, file: File) -> None:
+        """Flush a file of the segment. A failure is remembered."""
         try:
-            for file in files:
-                file.flush()
+            file.flush()
         except StorageError as error:
-            self._flush_error = error
-            note_failed_flush(self._files, self.directory)
+            self._note_failed_flush(error)
             raise
+
+    def _note_failed_flush(self, error: BaseException) -> None:
+        """Remember it, also for the next recovery."""
+        self._flush_error = error
+        if isinstance(error, StorageError):
+            note_failed_flush(self._files, self.directory)
 
     def _check_flushable(self) -> None:
         if self._flush_error is not None:

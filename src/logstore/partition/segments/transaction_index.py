@@ -16,6 +16,7 @@ from logstore.format.index import (
     encode_aborted_transaction,
 )
 from logstore.model import AbortedTransaction
+from logstore.partition.segments.failed_flushes import opening_to_flush
 
 MAX_TRANSACTION_INDEX_BYTES = 256 * 1024 * 1024
 
@@ -31,6 +32,8 @@ class TransactionIndex:
         self.base_offset = base_offset
         self._files = files
         self.entries = AbortedTransactions()
+        self.is_flushed = True
+        """Whether all entries are known to be on the disk."""
 
     @classmethod
     def open(cls, files: Files, path: str, base_offset: int) -> Self:
@@ -48,6 +51,7 @@ class TransactionIndex:
                 raise UnsupportedVersionError(f"{error} ({path})") from None
             except CorruptionError as error:
                 raise error.located(path) from None
+        index.is_flushed = not index.entries
         return index
 
     def append(self, aborted: AbortedTransaction) -> None:
@@ -66,6 +70,7 @@ class TransactionIndex:
         finally:
             file.close()
         self.entries = entries
+        self.is_flushed = False
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries from the first whose marker is at or above ``offset``; the file is replaced."""
@@ -76,10 +81,21 @@ class TransactionIndex:
         self.entries = keep
 
     def flush(self) -> None:
-        """Make the entries durable."""
-        if self.entries:
+        """Make the entries durable.
+
+        Raises:
+            NotOpenedError: the file could not be opened; no flush was tried.
+            StorageError: the flush failed.
+        """
+        if self.is_flushed:
+            return
+        with opening_to_flush():
             file = self._files.open(self.path, write=True)
-            try:
-                file.flush()
-            finally:
-                file.close()
+        self.is_flushed = True  # first: entries added meanwhile may not be flushed
+        try:
+            file.flush()
+        except BaseException:
+            self.is_flushed = False
+            raise
+        finally:
+            file.close()

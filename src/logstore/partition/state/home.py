@@ -19,7 +19,7 @@ Lock: ``_lock`` guards the four tables, their files, and what is known about the
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from logstore.config import TopicConfig
@@ -49,6 +49,10 @@ CLEANER_OFFSETS_NAME = "cleaner-offset-checkpoint"
 MAX_CHECKPOINT_BYTES = 64 * 1024 * 1024
 
 
+def _check_nothing() -> None:
+    """For a home that has no lock: what is opened for reading only."""
+
+
 class StoredOffsets(NamedTuple):
     """What the checkpoints say of a partition; None for what they do not know."""
 
@@ -66,6 +70,13 @@ class LogHome:
         self._files = files
         self._lock = threading.Lock()
         self._held: Lock | None = None
+        self.check_held: Callable[[], None] = _check_nothing
+        """Checks that the lock is still ours. Called before changing anything that another writer would rely
+        on, and before acknowledging anything as durable. Cost: 1 to 3 µs.
+
+        Raises:
+            FencedError: the lock was lost, and another process may have the directory.
+        """
         self.checked_ms = 0
         """When :meth:`check_held` was last called before a write."""
         self._recovery_points: dict[TopicPartition, int] = {}
@@ -90,16 +101,7 @@ class LogHome:
         """
         timeout_ms = round((timeout or 0) * 1000)
         self._held = self._files.lock(f"{self.path}/{LOCK_NAME}", timeout_ms=timeout_ms)
-
-    def check_held(self) -> None:
-        """Check that the lock is still ours. Called before changing anything that another writer would rely
-        on, and before acknowledging anything as durable. Cost: 1 to 3 µs.
-
-        Raises:
-            FencedError: the lock was lost, and another process may have the directory.
-        """
-        if self._held is not None:
-            self._held.check()
+        self.check_held = self._held.check
 
     @property
     def is_held(self) -> bool:
@@ -110,6 +112,7 @@ class LogHome:
         if self._held is not None:
             self._held.release()
             self._held = None
+            self.check_held = _check_nothing
 
     # Clean shutdown
 

@@ -75,8 +75,6 @@ class Appending:
         """See :meth:`.Log.extend`."""
         if flush is not False:
             flush = check_flag(flush, "flush")
-        if self._guard.is_closed or self._fork_flag.is_forked:
-            self._guard.check_usable()
         now_ms = self._now_ms()
         return self.extend_batches(self._encode(records, producer, now_ms), flush, now_ms)
 
@@ -100,7 +98,10 @@ class Appending:
     def extend_batches(self, batches: Sequence[NewBatch], flush: bool, now_ms: int | None = None) -> range:
         """Append encoded batches and return their offsets. ``now_ms``: the time, if the caller has looked at
         the clock."""
-        with self._guard.own_lock(), self._guard as core:
+        guard = self._guard
+        if guard.is_closed or self._fork_flag.is_forked:
+            guard.check_usable()  # as :meth:`.Guard.own_lock` does
+        with guard.lock, guard as core:
             if self._gathering.rows.row_count:
                 self._gathering.drain_locked()
             if not batches:

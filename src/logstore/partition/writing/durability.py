@@ -43,6 +43,7 @@ class Durability:
         self._context = context
         self._partition = partition
         self._guard = guard
+        self._fork_flag = context.fork_flag
         self._core = guard.core
         self._waits = guard.core.waits
         self._gathering = gathering
@@ -54,7 +55,9 @@ class Durability:
 
     def flush(self) -> None:
         """See :meth:`.Log.flush`."""
-        self._guard.check_writable()
+        guard = self._guard
+        if guard.is_closed or guard.failure is not None or self._fork_flag.is_forked:
+            guard.check_writable()
         gathered = self._gathering.rows.row_count  # first: rows written meanwhile then count twice, not never
         self.commit.wait_until_durable(self._core.log_end_offset + gathered)
 
@@ -135,9 +138,10 @@ class Durability:
 
     def _flush_all(self) -> None:
         """The flush of a group commit: everything appended so far. If gathered records cannot be written, the
-        rest is made durable before the error is raised."""
+        rest is made durable before the error is raised. Its callers have made sure that no forked child is
+        here, which may never get the lock."""
         unwritten = None
-        with self._guard.own_lock(), self._guard:
+        with self._guard.lock, self._guard:
             try:
                 self._gathering.drain_locked()
             except StorageError as error:
