@@ -1,5 +1,6 @@
 """For every run of the tests: reports which code ran the hot loops, and checks that every log that a test
-leaves open, or has closed cleanly, is sound. A test that damages files on purpose is marked ``damaged``."""
+leaves open, or has closed cleanly, is sound. A test that damages files on purpose is marked ``damaged``. No
+example of Hypothesis has a deadline: how long one takes says how busy the machine is."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import gc
 import weakref
 from typing import Any, NamedTuple
 
+import hypothesis
 import pytest
 
 from logstore import build_info
@@ -20,6 +22,9 @@ from logstore.partition.log import Log
 from logstore.partition.state.home import CLEAN_MARKER_NAME
 from logstore.partition.writing.writer import LogWriter
 from tests.figures import report as report_figure
+
+hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.load_profile("no deadline")
 
 pytest_plugins = [
     "tests.rotation",

@@ -224,7 +224,7 @@ class TestAcknowledgementsWithAFetch:
         assert shares.take("one", shares.said(ACCEPT, 0, 3)) == ([(4, 5, 1)], [ErrorCode.NONE])
         assert shares.state_of()[:3] == (4, 6, 2)
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=40)
     @given(
         st.lists(
             st.tuples(

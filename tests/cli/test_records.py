@@ -38,7 +38,7 @@ def as_record(row):
     return Record(row["offset"], row["timestamp_ms"], data(row, "key"), data(row, "value"), headers)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.lists(st.lists(new_records, max_size=8), min_size=1, max_size=3))
 def test_json_is_what_the_library_reads(tmp_path_factory, partitions):
     path = tmp_path_factory.mktemp("store")
@@ -58,7 +58,7 @@ def test_json_is_what_the_library_reads(tmp_path_factory, partitions):
         assert last == by_time[-5:]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(-3, 25), st.integers(-3, 25), st.integers(0, 2))
 def test_a_range_is_the_one_that_was_asked_for(tmp_path_factory, start, stop, kind):
     path = test_a_range_is_the_one_that_was_asked_for.path

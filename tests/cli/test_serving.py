@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logstore.cli import serving
@@ -53,7 +53,6 @@ def told_apart(wanted):
     return wanted._replace(addresses=list(wanted.addresses), settings=list(wanted.settings))
 
 
-@settings(deadline=None)  # the first one imports what Typer needs
 @given(st.lists(st.sampled_from(WORDS), max_size=6))
 def test_plain_words_mean_what_they_mean_to_typer(words):
     plain = parse_plain(words)

@@ -297,7 +297,6 @@ def test_groups_are_what_was_done_to_them():
         settings=settings(
             max_examples=20,
             stateful_step_count=30,
-            deadline=None,
             database=None,
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),

@@ -114,7 +114,6 @@ def run(example_count, step_count, chosen=None, phases=tuple(Phase)):
         settings=settings(
             max_examples=example_count,
             stateful_step_count=step_count,
-            deadline=None,
             derandomize=chosen is None,
             database=None,
             phases=phases,

@@ -119,7 +119,7 @@ def test_sizes_worth_remembering():
 
 @pytest.mark.parametrize("codec", Codec)
 @given(rows=strategies.records())
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_any_records_come_back_in_any_codec(codec, rows):
     offsets, stamps, keys, values, headers = zip(*rows, strict=True)
     batch = encode_batch(keys, values, stamps, headers, base_offset=offsets[0], codec=codec)
@@ -131,7 +131,7 @@ def test_any_records_come_back_in_any_codec(codec, rows):
 
 @pytest.mark.parametrize("codec", Codec)
 @given(rows=strategies.records(gaps=True), before=st.integers(0, 5), after=st.integers(0, 5))
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_records_with_gaps_come_back_under_their_header(codec, rows, before, after):
     base_offset = max(0, rows[0].offset - before)
     delta = rows[-1].offset - base_offset + after

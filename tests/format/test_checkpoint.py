@@ -61,13 +61,11 @@ topics = st.from_regex(r"[a-zA-Z0-9_-][a-zA-Z0-9._-]{0,20}", fullmatch=True)
 partitions = st.builds(TopicPartition, topics, st.integers(0, MAX_PARTITION))
 
 
-@settings(deadline=None)
 @given(st.dictionaries(partitions, st.integers(0, MAX_OFFSET), max_size=8))
 def test_offset_round_trip(offsets):
     assert decode_offset_checkpoint(encode_offset_checkpoint(offsets)) == offsets
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 2**26), st.integers(1, 2**58)), max_size=8))
 def test_epoch_round_trip(steps):
     entries = [
@@ -158,7 +156,7 @@ def test_offsets_that_could_not_be_read_back_are_not_written():
         encode_offset_checkpoint({TopicPartition("foo", 0): -1})
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.data())
 def test_hostile_checkpoints_raise_only_our_errors(data):
     decode, text = data.draw(
@@ -174,7 +172,6 @@ def test_hostile_checkpoints_raise_only_our_errors(data):
         decode(buffer)
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=60))
 def test_random_bytes_raise_only_our_errors(buffer):
     for decode in (decode_offset_checkpoint, decode_epoch_checkpoint):

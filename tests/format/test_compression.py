@@ -45,7 +45,7 @@ def test_what_goes_in_comes_out(codec, data):
 
 @pytest.mark.parametrize("codec", Codec)
 @given(data=st.binary(max_size=300), repeats=st.integers(1, 500))
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_any_bytes_come_out(codec, data, repeats):
     assert decompress(codec, compress(codec, data * repeats), len(data) * repeats) == data * repeats
 
@@ -240,7 +240,7 @@ def test_bytes_after_the_end(codec, tail):
 
 @by_codec
 @given(edits=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=4))
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_mutated_streams_are_bounded_or_refused(codec, edits):
     stream = bytearray(compress(codec, TEXT[:3000]))
     for place, byte in edits:
@@ -251,7 +251,7 @@ def test_mutated_streams_are_bounded_or_refused(codec, edits):
 
 @by_codec
 @given(noise=st.binary(max_size=200))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_noise_is_refused(codec, noise):
     for data in (noise, compress(codec, b"")[:16] + noise):
         with contextlib.suppress(CorruptionError):

@@ -270,7 +270,7 @@ def test_a_zero_filled_tail_is_damage_where_a_batch_was_expected():
 
 
 @given(tail=st.binary(max_size=200))
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_a_garbage_tail_never_becomes_a_batch(tail):
     found, stopped, _ = scan_batches(PLAIN.encoded + tail, 0, len(PLAIN.encoded) + len(tail), check=True)
     assert (len(found), stopped) == (1, len(PLAIN.encoded))
@@ -320,7 +320,7 @@ def test_records_section_cut_at_every_length_and_sealed_again(codec):
 
 @pytest.mark.parametrize("codec", Codec)
 @given(edits=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=4))
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=120)
 def test_mutated_records_raise_nothing_but_corruption(codec, edits):
     section = bytearray(
         encode_batch(
@@ -336,7 +336,7 @@ def test_mutated_records_raise_nothing_but_corruption(codec, edits):
 
 
 @given(noise=st.binary(max_size=150), magic=st.integers(0, 2))
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_noise_raises_nothing_but_corruption(noise, magic):
     data = bytearray(noise)
     if len(data) > 16:
@@ -353,7 +353,7 @@ def test_noise_raises_nothing_but_corruption(noise, magic):
         {}, optional={name: st.integers(-(2**15), 2**15 - 1) for name in BatchHeader._fields[5:]}
     )
 )
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_mutated_headers_raise_nothing_but_corruption(fields):
     batch = _sealed(GOOD, **fields)
     try:

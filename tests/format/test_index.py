@@ -160,7 +160,6 @@ def test_a_failed_check_does_not_keep_a_mapped_file_open(tmp_path):
 rising = st.lists(st.integers(0, 2**31 - 1), unique=True, max_size=40).map(sorted)
 
 
-@settings(deadline=None)
 @given(rising, rising, st.integers(-5, 2**31 + 5))
 def test_searches_equal_a_linear_scan(relatives, positions, target):
     entries = [(relative + BASE, position) for relative, position in zip(relatives, positions, strict=False)]
@@ -176,7 +175,6 @@ def test_searches_equal_a_linear_scan(relatives, positions, target):
     assert kept == sum(1 for entry in entries if entry[0] < target)
 
 
-@settings(deadline=None)
 @given(rising, rising, st.integers(-5, 2**31 + 5))
 def test_time_searches_equal_a_linear_scan(times, relatives, target):
     entries = [(time, relative + BASE) for time, relative in zip(times, relatives, strict=False)]
@@ -188,7 +186,6 @@ def test_time_searches_equal_a_linear_scan(times, relatives, target):
     )
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=80), st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
 def test_searches_in_hostile_bytes_always_answer(buffer, base, target):
     find_offset(buffer, len(buffer) // 8, base, target)
@@ -261,7 +258,6 @@ def test_sanity_reports_the_position_in_a_later_piece():
     assert caught.value.position == len(good) * 8
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=120), st.integers(0, 130))
 def test_hostile_indexes_raise_only_our_errors(buffer, size_bytes):
     for check in (check_offset_index, check_time_index):
@@ -287,7 +283,6 @@ def test_aborted_transaction_golden_bytes_both_ways():
     assert decode_aborted_transactions(vectors.ABORTED, 0) == (vectors.ABORTED_TRANSACTION,)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 2**62), unique=True, max_size=10), st.integers(0, 2**63 - 1))
 def test_transaction_index_round_trip(markers, producer_id):
     entries = [aborted(marker // 2, marker, producer_id=producer_id) for marker in sorted(markers)]
@@ -324,7 +319,7 @@ def test_sanity_a_torn_last_entry_is_damage_where_it_begins():
     assert caught.value.position == 34
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.data())
 def test_hostile_transaction_indexes_raise_only_our_errors(data):
     buffer = bytearray(transaction_index(*[aborted(n, n + 3) for n in range(4)]))

@@ -121,7 +121,7 @@ def test_log_append_time_is_the_wrappers():
 @by_magic
 @by_codec
 @given(payloads=st.lists(st.tuples(st.none() | st.binary(), st.none() | st.binary()), min_size=1, max_size=5))
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 def test_any_payload_comes_back(magic, codec, payloads):
     records = [Record(number, 5, key, value) for number, (key, value) in enumerate(payloads)]
     assert _read(encode_wrapper(magic, codec, records)) == _without_times(records, magic)
@@ -234,7 +234,7 @@ def test_truncation_at_every_length(magic):
 @by_magic
 @by_codec
 @given(edits=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=3))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_mutations_raise_nothing_but_corruption(magic, codec, edits):
     entry = bytearray(encode_wrapper(magic, codec, FOUR))
     for place, byte in edits:

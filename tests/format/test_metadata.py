@@ -32,7 +32,6 @@ def test_id_is_22_characters_of_url_safe_base64():
     assert decode_base64_uuid(TOPIC_TEXT) == TOPIC_ID
 
 
-@settings(deadline=None)
 @given(st.uuids())
 def test_id_round_trip(value):
     assert decode_base64_uuid(encode_base64_uuid(value)) == value
@@ -216,14 +215,13 @@ keys = st.text(max_size=8).filter(lambda key: key not in {"version", "cluster.id
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
 
-@settings(deadline=None)
 @given(texts, st.integers(-1, 2**31 - 1), st.none() | st.uuids(), st.dictionaries(keys, texts, max_size=3))
 def test_meta_properties_round_trip(cluster_id, node_id, directory_id, other):
     properties = MetaProperties(1, cluster_id, node_id, directory_id, tuple(other.items()))
     assert decode_meta_properties(encode_meta_properties(properties)) == properties
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.data())
 def test_hostile_metadata_raises_only_our_errors(data):
     decode, text = data.draw(

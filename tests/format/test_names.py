@@ -3,7 +3,7 @@
 import string
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logstore.errors import InvalidTopicError, LogstoreError, OffsetOutOfRangeError, UsageError
@@ -85,7 +85,6 @@ def test_a_topic_that_ends_in_a_dash_keeps_it():
     assert parse_directory_name("orders--1") == DirectoryName("orders-", 1, DirectoryKind.LIVE)
 
 
-@settings(deadline=None)
 @given(topics, partitions)
 def test_partition_directory_round_trip(topic, partition):
     name = partition_directory_name(topic, partition)
@@ -119,7 +118,6 @@ def test_unique_part_must_be_32_hex_digits(unique):
         deleted_directory_name("orders", 0, unique)
 
 
-@settings(deadline=None)
 @given(topics, partitions, st.sampled_from([DirectoryKind.DELETED, DirectoryKind.STRAY]))
 def test_marked_directory_round_trip(topic, partition, kind):
     make = deleted_directory_name if kind is DirectoryKind.DELETED else stray_directory_name
@@ -146,7 +144,6 @@ def test_topic_that_ends_in_a_marker_word_is_live():
     assert parse_directory_name("a.b-delete-0").kind is DirectoryKind.LIVE
 
 
-@settings(deadline=None)
 @given(st.text(max_size=40))
 def test_hostile_directory_names_raise_only_our_errors(name):
     try:
@@ -194,7 +191,6 @@ def test_a_number_above_the_largest_offset_is_no_segment_file():
     assert parse_segment_file_name("99999999999999999999.log") is None
 
 
-@settings(deadline=None)
 @given(st.integers(0, MAX_OFFSET))
 def test_segment_file_names_sort_as_their_offsets(offset):
     assert parse_segment_file_name(segment_file_name(offset, ".log")).base_offset == offset

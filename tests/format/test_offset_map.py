@@ -507,7 +507,7 @@ def test_header_keys_that_are_not_utf_8(new_map, key):
 @given(
     text=st.binary(max_size=6) | st.text(max_size=4).map(lambda text: text.encode("utf-8", "surrogatepass"))
 )
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_the_compiled_idea_of_utf_8_is_pythons(text):
     tail = encode_varint(1) + encode_varint(len(text)) + text + encode_varint(-1)
     body = b"\0\0\0" + encode_varint(1) + b"k" + encode_varint(-1) + tail
@@ -634,7 +634,7 @@ class CompiledAgainstDict(AgainstDict):
     kind = "compiled"
 
 
-STEPS = settings(deadline=None, max_examples=40, stateful_step_count=25)
+STEPS = settings(max_examples=40, stateful_step_count=25)
 
 
 class TestPlainAgainstDict(AgainstDict.TestCase):
@@ -802,7 +802,7 @@ def test_the_reference_gives_the_authors_vectors():
 
 @pytest.mark.skipif(build.compiled is None, reason="no compiled module here")
 @given(data=st.binary(max_size=70), seed=st.binary(min_size=16, max_size=16))
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_the_compiled_hash_is_siphash_1_3(data, seed):
     assert build.compiled.hash_key(data, seed) == siphash(data, seed, 1, 3)
 

@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logstore.errors import UsageError
@@ -40,7 +40,6 @@ def _murmur2_step_by_step(key):
     return h if h < 2**31 else h - 2**32
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=70))
 def test_murmur2_equals_the_step_by_step_reference(key):
     assert murmur2(key) == _murmur2_step_by_step(key)
@@ -51,7 +50,6 @@ def test_partition_is_the_hash_without_its_sign_bit_modulo_the_count():
     assert partition_for_key(b"foobar", 1000) == (-790332482 & 0x7FFFFFFF) % 1000
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=20), st.integers(1, 10_000))
 def test_partition_is_always_in_range(key, partition_count):
     assert 0 <= partition_for_key(key, partition_count) < partition_count

@@ -40,14 +40,14 @@ def _decode(
 
 
 @given(strategies.records(gaps=True), strategies.timestamps)
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_any_records_come_back(rows, base_timestamp_ms):
     data = _encode(rows, base_timestamp_ms)
     assert _decode(data, len(rows), base_offset=rows[0].offset, base_timestamp_ms=base_timestamp_ms) == rows
 
 
 @given(strategies.records(gaps=True), st.data())
-@settings(deadline=None, max_examples=250)
+@settings(max_examples=250)
 def test_fast_and_careful_reader_agree_on_damage(rows, data):
     encoded = bytearray(_encode(rows, rows[0].timestamp_ms))
     for _ in range(data.draw(st.integers(1, 3))):

@@ -46,7 +46,6 @@ def test_fields_follow_the_declared_layout():
     ]
 
 
-@settings(deadline=None)
 @given(st.lists(entries, max_size=10))
 def test_round_trip(entries):
     assert decode_snapshot(encode_snapshot(entries)) == entries
@@ -100,7 +99,7 @@ def test_version_that_never_was_is_damage(version):
         decode_snapshot(sealed(version, 0, b""))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.data())
 def test_hostile_snapshots_raise_only_our_errors(data):
     buffer = bytearray(vectors.SNAPSHOT)

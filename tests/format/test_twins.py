@@ -77,7 +77,7 @@ def test_header_positions_are_those_of_the_layout():
 
 
 @given(strategies.records(gaps=True), strategies.timestamps, st.sampled_from([0, 61]))
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_any_records(rows, base_timestamp_ms, reserve_bytes):
     keys, values, stamps, headers, deltas = columns_of(rows)
     where = (keys, values, stamps, headers, base_timestamp_ms, deltas)
@@ -90,7 +90,7 @@ def test_any_records(rows, base_timestamp_ms, reserve_bytes):
 
 
 @given(strategies.records(), st.integers(-70, 70))
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_any_records_without_gaps_and_with_one_timestamp(rows, before_ms):
     keys, values, stamps, headers, _ = columns_of(rows)
     assert_same_encoded(keys, values, stamps[0], headers, stamps[0] - before_ms)
@@ -408,7 +408,7 @@ def test_mutated_sections(seed):
 
 
 @given(st.binary(max_size=60), st.integers(0, 5), st.integers(0, INT64_MAX))
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @example(record() + record(delta=v(1)), 2, 0)
 def test_noise(section, count, base_offset):
     assert_same_decoded(section, 0, len(section), count, base_offset, 0, None)
@@ -532,7 +532,7 @@ FIELDS = {
     st.fixed_dictionaries({}, optional=FIELDS),
     st.sampled_from([None, "one", "odd"]),
 )
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_batches(rows, fields, times):
     keys, values, stamps, headers, _ = columns_of(rows)
     stamps = {None: stamps, "one": stamps[0], "odd": [*stamps[:-1], "now"]}[times]
@@ -626,7 +626,6 @@ def test_records_on_demand_hold_their_section_and_give_it_back():
 
 
 @given(strategies.records(gaps=True), st.data())
-@settings(deadline=None)
 def test_the_same_records_stay(rows, data):
     keys, values, stamps, headers, deltas = columns_of(rows)
     section = bytes(plain.encode_records(keys, values, stamps, headers, stamps[0], deltas))

@@ -48,7 +48,7 @@ def reference(sizes, newest, *, start, high_watermark, limit_bytes, limit_ms, de
     return len(sizes) - len(left)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.data())
 def test_the_plan_is_that_of_a_loop_over_single_segments(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 6))

@@ -465,7 +465,6 @@ def run(example_count, step_count, chosen=None):
         settings=settings(
             max_examples=example_count,
             stateful_step_count=step_count,
-            deadline=None,
             derandomize=chosen is None,
             database=None,
             suppress_health_check=list(HealthCheck),

@@ -365,4 +365,4 @@ class Queues(RuleBasedStateMachine):
 
 
 class TestQueues(Queues.TestCase):
-    settings = settings(max_examples=50, stateful_step_count=60, deadline=None)
+    settings = settings(max_examples=50, stateful_step_count=60)

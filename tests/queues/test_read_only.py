@@ -21,7 +21,7 @@ def test_a_store_without_queues(world):
         assert watching.queues() == []
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.sampled_from(["accept", "release", "reject", "take", "append", "delete"]), max_size=20))
 def test_it_sees_what_the_writer_says_but_for_workers(steps):
     world = World()

@@ -4,7 +4,7 @@ import contextlib
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logstore.errors import UnsupportedVersionError, UsageError
@@ -377,7 +377,6 @@ class _Stream:
 
 
 @given(_STEPS, st.booleans())
-@settings(deadline=None)
 def test_each_record_is_read_once_over_crashes_and_new_partitions(steps, starts_at_end):
     stream = _Stream(starts_at_end)
     first = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logstore.errors import CorruptionError, UsageError
@@ -75,7 +75,6 @@ def test_an_announced_size_takes_no_memory():
     assert reader.missing_bytes == 100 * 2**20 - 1000
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 200_000), min_size=1, max_size=4), st.data())
 def test_large_frames_are_received_where_they_belong(sizes, data):
     """As a connection does: into the room that there is, or fed in pieces."""

@@ -30,7 +30,7 @@ def test_every_version_of_every_message_comes_back():
             comes_back(case, chance.message(case))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_hypothesis_finds_no_message_that_does_not(data):
     """3 s."""

@@ -167,7 +167,6 @@ def test_any_sequence_of_events():
         settings=settings(
             max_examples=60,
             stateful_step_count=40,
-            deadline=None,
             database=None,
             suppress_health_check=list(HealthCheck),
         ),

@@ -149,4 +149,4 @@ class Committed(RuleBasedStateMachine):
 
 
 TestCommitted = Committed.TestCase
-TestCommitted.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestCommitted.settings = settings(max_examples=40, stateful_step_count=30)

@@ -47,7 +47,7 @@ class PlainRate:
         self.events[-1] = (*self.events[-1][:2], delay_ms)
 
 
-some = settings(deadline=None, suppress_health_check=list(HealthCheck))
+some = settings(suppress_health_check=list(HealthCheck))
 
 STEPS = st.lists(
     st.tuples(

@@ -64,7 +64,7 @@ ACTIONS = st.tuples(
 
 
 @given(st.lists(st.tuples(ACTIONS, st.integers(-30, 60)), max_size=80))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_the_next_record_is_the_one_that_a_look_at_all_spans_finds(steps):
     quick, slow = (make(0, delivery_count_limit=3) for make in (SharePartition, Forgetful))
     now_ms = 1_000
@@ -119,7 +119,7 @@ _TWO: list = [("append", 1), ("append", 1), ("take", 1)]
 @given(st.lists(STEPS, max_size=40))
 @example([*_TWO, ("truncate", 0), ("append", 1), ("take", 1)])
 @example([*_TWO, ("erase", 0), ("take", 1)])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_a_worker_gets_what_the_log_has_now(steps):
     config = logstore.TopicConfig(cleanup_policy="compact,delete", min_cleanable_dirty_ratio=0.01)
     with logstore.open("/store", files=MemoryFiles(), clock=ManualClock()) as store:

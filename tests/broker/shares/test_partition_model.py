@@ -274,7 +274,7 @@ def offsets_of(spans, state):
 
 
 class TestPartition(Partition.TestCase):
-    settings = settings(max_examples=50, stateful_step_count=120, deadline=None)
+    settings = settings(max_examples=50, stateful_step_count=120)
 
     @pytest.fixture(autouse=True)
     def few_spans(self, monkeypatch):

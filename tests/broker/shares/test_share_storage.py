@@ -359,4 +359,4 @@ class Stored(RuleBasedStateMachine):
 
 
 TestStored = Stored.TestCase
-TestStored.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+TestStored.settings = settings(max_examples=30, stateful_step_count=30)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logstore.clients.assignors import ASSIGNORS, Subscription
@@ -34,7 +34,6 @@ def check_owners(group: Group, assigned: dict[str, list[TopicPartition]]) -> set
 
 
 @pytest.mark.parametrize("name", EAGER)
-@settings(deadline=None)
 @given(_random, st.booleans(), st.booleans())
 def test_each_partition_of_a_subscribed_topic_has_one_owner(name, rng, same_topics, is_disputed):
     world = World(name, rng, same_topics=same_topics)
@@ -46,7 +45,6 @@ def test_each_partition_of_a_subscribed_topic_has_one_owner(name, rng, same_topi
 
 
 @pytest.mark.parametrize("name", list(ASSIGNORS))
-@settings(deadline=None)
 @given(_random, st.booleans())
 def test_the_order_of_members_and_topics_has_no_influence(name, rng, same_topics):
     world = World(name, rng, same_topics=same_topics)
@@ -58,7 +56,6 @@ def test_the_order_of_members_and_topics_has_no_influence(name, rng, same_topics
 
 
 @pytest.mark.parametrize("name", ["roundrobin", "sticky"])
-@settings(deadline=None)
 @given(_random)
 def test_with_equal_subscriptions_loads_differ_by_one_at_most(name, rng):
     world = World(name, rng, same_topics=True)

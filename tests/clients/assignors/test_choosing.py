@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logstore.clients.assignors import (
@@ -67,7 +67,6 @@ def test_the_newest_protocol_that_all_support():
 _topics = st.sampled_from(["a", "b", "c"])
 
 
-@settings(deadline=None)
 @given(
     st.builds(
         Subscription,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logstore.clients.assignors import ASSIGNORS, Subscription
@@ -16,7 +16,6 @@ from tests.clients.assignors.world import World
 _random = st.randoms(use_true_random=False)
 
 
-@settings(deadline=None)
 @given(_random, st.booleans(), st.sampled_from([0.0, 0.3]), st.booleans())
 def test_what_another_member_may_hold_is_assigned_when_it_has_given_it_up(
     rng, same_topics, missing, is_disputed
@@ -44,7 +43,6 @@ def test_what_another_member_may_hold_is_assigned_when_it_has_given_it_up(
     assert rounds <= 2 or (rounds <= 4 and not same_topics)
 
 
-@settings(deadline=None)
 @given(_random)
 def test_with_equal_subscriptions_the_second_round_gives_what_sticky_gives(rng):
     world = World("cooperative-sticky", rng, same_topics=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logstore.clients.assignors import RangeAssignor, Subscription
@@ -29,7 +29,6 @@ def _paper(
     return owned
 
 
-@settings(deadline=None)
 @given(st.randoms(use_true_random=False), st.booleans())
 def test_it_is_the_algorithm_of_the_paper(rng, same_topics):
     world = World("range", rng, same_topics=same_topics)
@@ -42,7 +41,6 @@ def test_it_is_the_algorithm_of_the_paper(rng, same_topics):
         assert len(partitions) == len(set(partitions))
 
 
-@settings(deadline=None)
 @given(st.integers(1, 9), st.integers(0, 20), st.randoms(use_true_random=False))
 def test_topics_that_are_partitioned_alike_are_divided_alike(member_count, partition_count, rng):
     names = [f"m{rng.randint(0, 10**6)}-{n}" for n in range(member_count)]
@@ -53,7 +51,6 @@ def test_topics_that_are_partitioned_alike_are_divided_alike(member_count, parti
         assert clicks == users
 
 
-@settings(deadline=None)
 @given(st.integers(1, 7), st.randoms(use_true_random=False), st.sampled_from(["range", "roundrobin"]))
 def test_a_restart_of_static_members_changes_nothing(member_count, rng, name):
     """Their member ids are new, their instance ids are not (KIP-345)."""

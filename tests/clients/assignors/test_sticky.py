@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logstore.clients.assignors import ASSIGNORS, StickyAssignor, Subscription
@@ -63,7 +63,6 @@ def _best(group: Group, previous: Mapping[str, set[TopicPartition]]) -> tuple[in
     return squares, -kept
 
 
-@settings(deadline=None)
 @given(_random)
 def test_of_all_assignments_it_is_the_most_even_and_then_keeps_the_most(rng):
     world = World("sticky", rng, same_topics=False, max_members=4, max_topics=3, max_partitions=4)
@@ -75,7 +74,6 @@ def test_of_all_assignments_it_is_the_most_even_and_then_keeps_the_most(rng):
     assert (squares, _kept(assigned, previous)) == _best(group, previous)
 
 
-@settings(deadline=None)
 @given(_random)
 def test_with_equal_subscriptions_members_keep_what_they_can(rng):
     """As many members as there are partitions over may keep one more than the others."""
@@ -89,7 +87,6 @@ def test_with_equal_subscriptions_members_keep_what_they_can(rng):
 
 
 @pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
-@settings(deadline=None)
 @given(_random, st.booleans())
 def test_where_nothing_changes_nothing_moves(name, rng, same_topics):
     world = World(name, rng, same_topics=same_topics)

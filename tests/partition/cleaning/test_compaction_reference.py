@@ -213,7 +213,7 @@ def run_in(directory: Path, wanted: list[tuple[Any, ...]], codec: str, segment_b
         shutil.rmtree(directory)
 
 
-some = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+some = settings(max_examples=25, suppress_health_check=list(HealthCheck))
 
 
 @some

@@ -171,14 +171,14 @@ def run_all(wanted: list[tuple[Any, ...]], codec: str, segment_bytes: int) -> Re
         shutil.rmtree(directory)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(st.lists(steps, min_size=10, max_size=40), st.sampled_from(CODECS), st.sampled_from([400, 100_000]))
 def test_what_is_left_is_what_nobody_erased(wanted, codec, segment_bytes):
     reference = run_all(wanted, codec, segment_bytes)
     event(f"erased records: {min(len(reference.erased), 10) // 3 * 3} or more")
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(st.one_of(steps.filter(lambda step: step[0] not in ("truncate", "delete"))), max_size=30),
     st.sampled_from(CODECS),

@@ -117,7 +117,7 @@ def test_batches_end_at_the_same_rows(logs, batch_bytes):
     assert_same_bytes(by_rows, by_columns)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.builds(

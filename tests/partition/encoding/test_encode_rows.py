@@ -141,7 +141,7 @@ batch_sizes = st.sampled_from([1, 100, 300, 20_000, 262_144])
 
 
 @given(st.lists(right_rows, max_size=12), configs, batch_sizes, producers, st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_right_rows_become_the_same_batches(rows, config, batch_bytes, producer, is_tuple):
     ours = encoder(batch_bytes, **config)
     rows = tuple(rows) if is_tuple else rows
@@ -149,7 +149,7 @@ def test_right_rows_become_the_same_batches(rows, config, batch_bytes, producer,
 
 
 @given(st.lists(st.lists(st.sampled_from(REPEATED_HEADERS), max_size=9).map(tuple), max_size=60), batch_sizes)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_headers_that_rows_share_are_those_of_each_row(headers, batch_bytes):
     ours = encoder(batch_bytes)
     rows = [(None, b"%d" % number, NOW, pairs) for number, pairs in enumerate(headers)]
@@ -157,7 +157,7 @@ def test_headers_that_rows_share_are_those_of_each_row(headers, batch_bytes):
 
 
 @given(st.lists(odd_rows, max_size=6), configs, batch_sizes, producers, st.sampled_from([NOW, 0, -1, -5]))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_odd_rows_become_the_same_batches_or_errors(rows, config, batch_bytes, producer, now_ms):
     ours = encoder(batch_bytes, **config)
     expected = by_columns(ours, rows, now_ms, producer)
@@ -259,7 +259,7 @@ def gathered_pair(row_encoder):
     configs,
     st.sampled_from([100, 300, 262_144]),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_what_is_gathered_fits_and_becomes_the_batch_that_extend_makes(rows, config, batch_bytes):
     row_encoder = encoder(batch_bytes, **config)
     ours, plain = gathered_pair(row_encoder)
@@ -310,7 +310,7 @@ def test_the_compiled_hash_is_the_plain_one(key, count):
 
 @needs_compiled
 @given(st.lists(right_rows, max_size=20), st.integers(1, 5))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_rows_are_divided_by_their_keys(rows, count):
     divided = compiled.divide_rows(rows, NewRecord, count)
     keys = [row[1] if type(row) is NewRecord else None if type(row) is bytes else row[0] for row in rows]

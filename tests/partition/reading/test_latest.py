@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import logstore
@@ -164,7 +164,6 @@ steps = st.lists(
 _number = itertools.count()
 
 
-@settings(deadline=None)
 @given(steps)
 def test_it_is_what_a_dict_would_hold(tmp_path_factory, steps):
     log = open_log(tmp_path_factory.getbasetemp() / f"dict-{os.getpid()}-{next(_number)}" / "t-0")

@@ -305,7 +305,7 @@ class CachedLog(RuleBasedStateMachine):
 
 
 TestCachedLog = CachedLog.TestCase
-TestCachedLog.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+TestCachedLog.settings = settings(max_examples=30, stateful_step_count=30)
 
 
 def test_the_plain_twins_are_what_plain_python_uses():

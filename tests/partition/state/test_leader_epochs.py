@@ -177,7 +177,7 @@ events = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(events, max_size=25))
 def test_any_sequence_of_events_equals_the_reference(events):
     history, reference = LeaderEpochs(), Reference()

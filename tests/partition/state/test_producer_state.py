@@ -457,7 +457,6 @@ hostile_entries = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(hostile_entries, max_size=4))
 def test_any_snapshot_loads_and_is_stored_the_same_again(entries):
     loaded = ProducerStates()
@@ -528,7 +527,7 @@ def next_batch(reference, step):
     return max(reference.epoch + bump, 0), (following + jump) % 2**31, count
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.integers(MAX_SEQUENCE - 6, MAX_SEQUENCE), st.lists(appends | repeats, max_size=25))
 def test_window_of_five_equals_the_reference_across_the_wrap(first_sequence, steps):
     states, reference = ProducerStates(), Reference()

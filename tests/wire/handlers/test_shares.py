@@ -122,7 +122,7 @@ SAYS = st.tuples(
 ENDS = st.tuples(st.just("end"), st.integers(0, 2))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.one_of(FETCHES, FETCHES, SAYS, ENDS), max_size=25))
 def test_sessions_are_as_in_a_model(steps):
     """Each member has one; requests are counted; two places; a session goes with its connection."""

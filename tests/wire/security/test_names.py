@@ -148,7 +148,7 @@ attributes = st.one_of(
 parts = st.lists(attributes | st.lists(attributes, min_size=1, max_size=3), max_size=5)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(parts=parts)
 def test_each_name_is_the_one_that_java_has(java_name, parts):
     """2 s."""

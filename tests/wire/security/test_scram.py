@@ -108,7 +108,7 @@ NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 
 
 @pytest.mark.parametrize("library", [KafkaPython, Aiokafka])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     name=NAMES,
     password=NAMES,
