@@ -71,7 +71,7 @@ class FrameReader:
         return [] if self.missing_bytes else [self._take_begun()]
 
     def _make_room(self, size_bytes: int) -> None:
-        begun = bytearray(size_bytes)  # its pages are the system's until they are written to
+        begun = bytearray(size_bytes)
         begun[: self._filled_bytes] = memoryview(self._begun)[: self._filled_bytes]
         self._begun = begun
 

@@ -23,7 +23,6 @@ from typing import Final, NamedTuple
 from logstore.broker.codes import ErrorCode
 from logstore.errors import CorruptionError, LogstoreError, UnsupportedVersionError, UsageError
 from logstore.format.messages.message import Part
-from logstore.model import Bytes
 from logstore.wire.addresses import Address
 from logstore.wire.frames import FrameReader, encode_frame
 from logstore.wire.headers import decode_response, encode_request
@@ -35,7 +34,6 @@ from logstore.wire.remote.questions import Question, Reply
 from logstore.wire.remote.settings import RemoteConfig, Sasl
 
 _RECEIVED_BYTES: Final = 64 * 1024
-_MOST_RECEIVED_BYTES: Final = 1024 * 1024
 _MOST_PARTS: Final = 64
 """Pieces in one system call; Linux takes 1,024."""
 _LAST_CORRELATION_ID: Final = 2**31 - 1
@@ -253,41 +251,44 @@ class Connection:
             self._receive()
 
     def _receive(self) -> None:
-        sock = self._sock
-        assert sock is not None
         while self._state is not State.CLOSED:
-            size = min(max(self._reader.missing_bytes, _RECEIVED_BYTES), _MOST_RECEIVED_BYTES)
             try:
-                data = sock.recv(size)
+                is_more_there = self._receive_once()
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 return
             except OSError as error:
                 self._close(ErrorCode.NETWORK_EXCEPTION, f"{self.address}: {error.strerror or error}")
                 return
-            if not data:
-                self._close(
-                    ErrorCode.NETWORK_EXCEPTION, f"{self.address}: the broker has closed the connection"
-                )
+            except UsageError as error:  # of the greeting
+                self._close(ErrorCode.SASL_AUTHENTICATION_FAILED, f"{self.address}: {error}")
                 return
-            if not self._take_bytes(data):
+            except LogstoreError as error:
+                self._close(ErrorCode.NETWORK_EXCEPTION, f"{self.address}: {error}")
                 return
-            if len(data) < size and not isinstance(sock, ssl.SSLSocket):
+            if not is_more_there:
                 return
 
-    def _take_bytes(self, data: Bytes) -> bool:
-        """Whether the connection goes on."""
-        try:
-            for frame in self._reader.feed(data):
-                self._take_frame(frame)
-                if self._state is State.CLOSED:
-                    return False
-        except UsageError as error:  # of the greeting
-            self._close(ErrorCode.SASL_AUTHENTICATION_FAILED, f"{self.address}: {error}")
-            return False
-        except LogstoreError as error:
-            self._close(ErrorCode.NETWORK_EXCEPTION, f"{self.address}: {error}")
-            return False
-        return True
+    def _receive_once(self) -> bool:
+        """Receive, and take what is whole. Returns whether there may be more to receive."""
+        sock = self._sock
+        assert sock is not None
+        room = self._reader.room()
+        if room is not None:  # of an answer that has begun, to where it belongs
+            wanted_bytes = len(room)
+            size_bytes = sock.recv_into(room)
+            room.release()
+            frames = self._reader.fill(size_bytes) if size_bytes else []
+        else:
+            data = sock.recv(_RECEIVED_BYTES)
+            wanted_bytes, size_bytes = _RECEIVED_BYTES, len(data)
+            frames = self._reader.feed(data)
+        if not size_bytes:
+            self._close(ErrorCode.NETWORK_EXCEPTION, f"{self.address}: the broker has closed the connection")
+        for frame in frames:
+            if self._state is State.CLOSED:
+                break
+            self._take_frame(frame)
+        return size_bytes == wanted_bytes or isinstance(sock, ssl.SSLSocket)
 
     def _take_frame(self, frame: memoryview) -> None:
         if self._state is State.GREETING:
