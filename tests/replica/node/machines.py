@@ -21,7 +21,7 @@ class Disk:
     """Of one node: a file system behind a loop device where the machine has them, else one in memory."""
 
     def __init__(self, path):
-        path.mkdir()
+        path.mkdir(parents=True)
         self._disk = None
         self.path = path
         if not missing_for(_KIND):

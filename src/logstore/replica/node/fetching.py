@@ -121,11 +121,11 @@ class Fetchers:
             fetch.last_fetched_epoch,
         )
 
-    def request(self, planned: Iterable[_Planned]) -> FetchRequest:
+    def request(self, rows: Iterable[FetchPartition], wait_ms: int) -> FetchRequest:
         member = self._member()
         return FetchRequest(
-            tuple([each.row for each in planned]),
-            MAX_WAIT_MS,
+            tuple(rows),
+            wait_ms,
             max_bytes=MAX_BYTES,
             isolation=Isolation.LOG_END,
             replica=Fetcher(member.node_id, member.life),
@@ -211,12 +211,14 @@ class _Leader:
             now = time.monotonic()
             replicas = [each for each in self._replicas if self._resume.get(each, 0.0) <= now]
         planned = self._plan(replicas)
-        if self._fetchers.limit.is_used_up:
-            planned = [each for each in planned if each.replica.is_in_sync]
+        rows = [each.row for each in planned]
+        wait_ms = MAX_WAIT_MS
+        if self._fetchers.limit.is_set:
+            planned, rows, wait_ms = self._within_limit(planned)
         if not planned:
-            self._pause = _PAUSE_SECONDS if replicas else _LONGEST_PAUSE_SECONDS
+            self._pause = min(_PAUSE_SECONDS, wait_ms / 1000) if replicas else _LONGEST_PAUSE_SECONDS
             return True
-        result = self._ask(planned)
+        result = self._ask(rows, wait_ms)
         outcomes: list[FetchedPartition | None] = [None] * len(planned)
         if result is not None:
             outcomes = list(result.partitions)
@@ -248,12 +250,28 @@ class _Leader:
         self._standing = {each.replica: each for each in planned}
         return planned
 
-    def _ask(self, planned: list[_Planned]) -> FetchResult | None:
+    def _within_limit(self, planned: list[_Planned]) -> tuple[list[_Planned], list[FetchPartition], int]:
+        """What may be asked now, and how long the leader may wait: those that have fallen behind get pieces,
+        and between them only the others are asked for."""
+        limit = self._fetchers.limit
+        behind = {each.replica for each in planned if not each.replica.is_in_sync}
+        wait_ms = limit.wait_ms
+        if behind and wait_ms:
+            planned = [each for each in planned if each.replica not in behind]
+            return planned, [each.row for each in planned], min(wait_ms, MAX_WAIT_MS)
+        piece_bytes = min(limit.piece_bytes(len(behind) or 1), MAX_PARTITION_BYTES)
+        rows = [
+            each.row._replace(max_bytes=piece_bytes) if each.replica in behind else each.row
+            for each in planned
+        ]
+        return planned, rows, MAX_WAIT_MS
+
+    def _ask(self, rows: list[FetchPartition], wait_ms: int) -> FetchResult | None:
         """None if the leader cannot be asked, or if there is something else to ask before it has answered."""
         link = self._find_link()
         if link is None:
             return None
-        pending = link.fetch(self._fetchers.request(planned))
+        pending = link.fetch(self._fetchers.request(rows, wait_ms))
         pending.on_wake(self._bell.set)
         while True:
             result = pending.poll()

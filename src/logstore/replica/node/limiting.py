@@ -1,13 +1,17 @@
-"""How fast replicas that have fallen behind may copy: what is written meanwhile is not to wait for it."""
+"""How fast replicas that have fallen behind may copy: what is written meanwhile is not to wait for it.
+
+They copy small pieces at even distances. A second's worth at once, as quotas allow it, would keep the leader
+and its disk busy for a tenth of each second, and one record in ten would wait for that.
+"""
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from logstore.arguments import shown
-from logstore.broker.quotas.rate import WindowedRate
 from logstore.errors import InvalidConfigError
 
 FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
@@ -15,9 +19,10 @@ LEADER_RATE: Final = "leader.replication.throttled.rate"
 """Kafka's tools set both. A node holds back what it copies, and not what it gives to others, which do the
 same."""
 _MOST_RATE: Final = 2**63 - 1
-_WINDOW_COUNT: Final = 2
-_WINDOW_MS: Final = 1_000
-"""Who was idle may copy a second's worth at once. Kafka has 11 windows of a second."""
+_PIECE_MS: Final = 20
+"""What is copied at once is worth so long."""
+_LEAST_PIECE_BYTES: Final = 64 * 1024
+"""Of one partition; a batch comes whole."""
 _LONGEST_DELAY_MS: Final = 10_000
 
 
@@ -29,14 +34,23 @@ class CatchUpLimit:
         self._usual = self._bytes_per_second = bytes_per_second
         self._now_ms = now_ms
         self._lock = threading.Lock()
-        self._rate = WindowedRate(_WINDOW_COUNT, _WINDOW_MS)
-        self._resume_ms = 0
+        self._resume_ms = 0.0
         self._set: dict[str, str] = {}
 
     @property
-    def is_used_up(self) -> bool:
-        """Whether such replicas have to wait."""
-        return self._bytes_per_second is not None and self._now_ms() < self._resume_ms
+    def is_set(self) -> bool:
+        """Whether there is one."""
+        return self._bytes_per_second is not None
+
+    @property
+    def wait_ms(self) -> int:
+        """How long such replicas have to wait from now on; 0 without a limit."""
+        return max(math.ceil(self._resume_ms - self._now_ms()), 0) if self.is_set else 0
+
+    def piece_bytes(self, partition_count: int) -> int:
+        """How much of each partition is to be copied at once, if it is asked for so many."""
+        limit = self._bytes_per_second or 0
+        return max(limit * _PIECE_MS // (1_000 * partition_count), _LEAST_PIECE_BYTES)
 
     def note(self, size_bytes: int) -> None:
         """Such a replica has copied this."""
@@ -45,8 +59,8 @@ class CatchUpLimit:
             return
         with self._lock:
             now_ms = self._now_ms()
-            delay_ms = self._rate.charge(size_bytes, limit, now_ms, most_ms=_LONGEST_DELAY_MS)
-            self._resume_ms = max(self._resume_ms, now_ms + delay_ms)
+            resume_ms = max(self._resume_ms, now_ms) + 1_000 * size_bytes / limit
+            self._resume_ms = min(resume_ms, now_ms + _LONGEST_DELAY_MS)
 
     # What clients set
 
@@ -77,5 +91,4 @@ class CatchUpLimit:
                 self._set.pop(name, None)
             rate = self._set.get(FOLLOWER_RATE)
             self._bytes_per_second = self._usual if rate is None else max(int(rate), 1)
-            self._rate = WindowedRate(_WINDOW_COUNT, _WINDOW_MS)
-            self._resume_ms = 0
+            self._resume_ms = 0.0
