@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -254,6 +255,28 @@ def test_with_the_system_clock_a_thread_runs_what_is_due(threaded):
     threaded.after(60_000, "later", lambda: None)
     threaded.after(1, "soon", done.set)
     assert done.wait(5)
+
+
+def test_tasks_that_are_cancelled_hold_nothing_and_do_not_pile_up(threaded):
+    """As those of fetches that were answered: a client may have been ready to wait for weeks."""
+    left = []
+    for _ in range(5_000):
+        held = _Held()
+        task = schedule.Task("wait", held.note, None)
+        threaded.promptly(2**31, task)
+        task.cancel()
+        left.append(weakref.ref(held))
+    del held
+    assert not any(each() for each in left)
+    assert len(threaded._prompt._queue) < 1_000
+    done = threading.Event()
+    threaded.promptly(1, schedule.Task("soon", done.set, None))
+    assert done.wait(5)
+
+
+class _Held:
+    def note(self):
+        pass
 
 
 def test_a_repeated_action_is_repeated_by_the_thread(threaded):

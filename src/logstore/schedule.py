@@ -25,6 +25,7 @@ from logstore.errors import RetriableError, without_frames
 from logstore.turns import WORTH_THREADS_SECONDS, take_turns
 from logstore.warning import warn
 
+_LEAST_QUEUE_COUNT: Final = 256
 _LONGEST_WAIT_SECONDS: Final = 3600  # the system refuses waits of centuries
 
 
@@ -44,8 +45,10 @@ class Task:
         self.last_error: Exception | None = None
 
     def cancel(self) -> None:
-        """Never start it again; a run in progress finishes."""
+        """Never start it again; a run in progress finishes. What the action holds is let go now: its time may
+        come in days, and it may hold who has the task."""
         self.is_cancelled = True
+        self.action = _do_nothing
 
     def run(self) -> bool:
         """Run once; returns whether it succeeded. An error is logged and kept; a repeated task is tried again
@@ -57,6 +60,10 @@ class Task:
             warn("background task %s failed: %s", self.name, error)
             self.last_error = without_frames(error)
         return self.last_error is None
+
+
+def _do_nothing() -> None:
+    """For a task that was cancelled while it was about to run."""
 
 
 _Queue = list[tuple[int, int, Task]]
@@ -82,6 +89,8 @@ class _Prompt:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._queue: _Queue = []
+        self._most_count = _LEAST_QUEUE_COUNT
+        """With so many the cancelled ones are looked for."""
         self._numbers = itertools.count()
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -100,10 +109,18 @@ class _Prompt:
                 return
             if self.thread is None:
                 self.thread = start_thread(self._run, "logstore-linger")
+            if len(self._queue) >= self._most_count:
+                self._drop_cancelled_locked()
             heapq.heappush(self._queue, (due_ms, next(self._numbers), task))
             self._next_ms = self._queue[0][0]
             if due_ms < self._wakes_ms:
                 self._changed.notify()
+
+    def _drop_cancelled_locked(self) -> None:
+        """Most tasks are cancelled long before they are due."""
+        self._queue = [each for each in self._queue if not each[2].is_cancelled]
+        heapq.heapify(self._queue)
+        self._most_count = max(2 * len(self._queue), _LEAST_QUEUE_COUNT)
 
     def run_due(self, most: float = math.inf) -> None:
         """Run up to ``most`` due tasks in the calling thread."""
