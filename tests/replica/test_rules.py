@@ -125,9 +125,26 @@ def test_all_came_back_after_a_power_cut():
     assert waits.choice is Choice.NOBODY, "the two others may have everything"
 
 
+def test_a_damaged_disk_is_elected_only_where_nobody_can_have_more():
+    """Whatever the topic's ``is_durable`` says: what it had flushed may be gone, too."""
+    alone = PartitionState((1,), A, 5, (A,))
+    damaged = {1: Registration(1, 4, 4, 4)}
+    assert elect(alone, damaged, min_isr=1).state.leader == Member(1, 4)
+    for is_durable in (True, False):
+        waits = elect(LED, damaged, min_isr=2, is_durable=is_durable)
+        assert waits.choice is Choice.NOBODY
+        found = elect(LED, {**damaged, **living(B)}, min_isr=2, is_durable=is_durable)
+        assert (found.choice, found.state.leader) == (Choice.CLEAN, B)
+    left_alone = LED._replace(isr=(A,))
+    assert elect(left_alone, {**damaged, **living(B)}, min_isr=1).choice is Choice.NOBODY
+    crashed = {node_id: Registration(node_id, 4, 4, 0) for node_id in (2, 3)}
+    found = elect(LED, {**damaged, **crashed}, min_isr=2)
+    assert (found.choice, found.state.leader) == (Choice.LAST, Member(2, 4))
+
+
 def test_another_disk_is_never_elected_for_what_was_on_the_first():
     alone = PartitionState((1,), A, 5, (A,))
-    empty = {1: Registration(1, 4, 4, 4)}
+    empty = {1: Registration(1, 4, 4, 4, disk_since=4)}
     assert elect(alone, empty, min_isr=1).choice is Choice.NOBODY
     asked = elect(alone, empty, min_isr=1, allows_unclean=True)
     assert (asked.choice, asked.state.leader) == (Choice.UNCLEAN, Member(1, 4))
@@ -136,10 +153,16 @@ def test_another_disk_is_never_elected_for_what_was_on_the_first():
 _members = st.lists(st.sampled_from([A, B, C]), unique=True)
 _life = st.integers(0, 9)
 _registrations = st.builds(
-    lambda node_id, life, whole_since, durable_since, is_leaving: Registration(
-        node_id, life, min(life, whole_since), min(life, durable_since), is_leaving
+    lambda node_id, life, whole_since, durable_since, disk_since, is_leaving: Registration(
+        node_id,
+        life,
+        min(life, whole_since),
+        min(life, durable_since),
+        is_leaving,
+        disk_since=min(life, disk_since),
     ),
     st.sampled_from([1, 2, 3]),
+    _life,
     _life,
     _life,
     _life,

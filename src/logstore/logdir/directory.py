@@ -45,6 +45,7 @@ from logstore.model import TopicPartition
 from logstore.partition.log import Log, open_log
 from logstore.partition.recovery.loader import RecoveryReport
 from logstore.partition.state.context import LogContext, make_context
+from logstore.partition.state.home import NODE_NAME
 from logstore.turns import flushed_at_a_time, take_turns
 from logstore.warning import inform, warn
 
@@ -342,6 +343,7 @@ class LogDirectory:
         check_new_topic_name(name)
         numbers = check_held(held, partition_count)
         self._check_ours(f"topic {name!r}")
+        self._check_not_of_cluster(f"topic {name!r} is not made here", f"create_topic({name!r})")
         with self._lock:
             self.check_open()
             try:
@@ -403,6 +405,7 @@ class LogDirectory:
         check_partition_count(partition_count)
         added = _added_partitions(self.topic(name), partition_count, held)
         self._check_ours(f"a partition of {name!r}")
+        self._check_not_of_cluster(f"{name!r} does not grow here", "add_partitions()")
         with self._lock:
             topic = self.topic(name)  # it may be another topic by now, or have grown
             added = _added_partitions(topic, partition_count, added if held is not None else None)
@@ -507,6 +510,8 @@ class LogDirectory:
         """Remove a topic with all its records. Its files are removed after ``file_delete_delay_ms``, or on
         close."""
         self.check_open()
+        topic = self.topic(name)
+        self._check_not_of_cluster(f"topic {name!r} is not deleted here", f"delete_topic({name!r})")
         with self._lock:
             topic = self._topics.hide(self.topic(name))
             self._tell_deletion(topic)
@@ -515,6 +520,19 @@ class LogDirectory:
             renamed = self._topics.take_out(topic)
             self._gone += renamed
         self._remove_later(topic, renamed)
+
+    def _check_not_of_cluster(self, what: str, call: str) -> None:
+        """
+        Raises:
+            UsageError: the directory is that of a node which does not run: it would bring the change into its
+                cluster, or lead with less than it had.
+        """
+        if self.context.home.is_of_absent_node:
+            raise UsageError(
+                f"{what}: {self.path} is the directory of a node, and its topics are its cluster's. Connect "
+                f"to the cluster: logstore.connect(...).{call}; or take the directory out of the cluster for "
+                f"good: move {NODE_NAME} away"
+            )
 
     def _tell_deletion(self, topic: TopicEntry) -> None:
         size_bytes = 0

@@ -186,17 +186,24 @@ def test_a_directory_in_memory_does_not_replace_one_that_is_not_empty():
 @pytest.mark.parametrize(
     ("disk_id", "last_life", "is_whole", "expected"),
     [
-        ("d", 5, True, (2, 1)),
-        ("d", 5, False, (9, 1)),
-        ("d", 7, True, (2, 1)),  # a life that never began
-        ("d", 4, True, (9, 9)),
-        ("e", 5, True, (9, 9)),
-        ("e", 0, False, (9, 9)),
+        ("d", 5, True, (2, 1, 0)),
+        ("d", 5, False, (9, 1, 0)),
+        ("d", 7, True, (2, 1, 0)),  # a life that never began
+        ("d", 4, True, (9, 9, 9)),
+        ("e", 5, True, (9, 9, 9)),
+        ("e", 0, False, (9, 9, 9)),
     ],
 )
 def test_what_a_node_has_kept(disk_id, last_life, is_whole, expected):
     node = Disk(disk_id).node(1, is_whole=is_whole)._replace(last_life=last_life)
-    assert begin_life(NodeRecord(5, 2, 1, "d"), node, 9) == (9, *expected, disk_id)
+    whole_since, durable_since, disk_since = expected
+    found = begin_life(NodeRecord(5, 2, 1, "d"), node, 9)
+    assert found == (9, whole_since, durable_since, disk_id, disk_since)
+
+
+def test_a_damaged_disk_has_kept_nothing_for_sure():
+    node = Disk("d").node(1, is_whole=False)._replace(last_life=5, keeps_flushed=False)
+    assert begin_life(NodeRecord(5, 2, 1, "d"), node, 9) == (9, 9, 9, "d", 0)
 
 
 def test_without_kazoo_the_extra_is_named(monkeypatch):

@@ -114,6 +114,8 @@ class Loader:
     accept_loss: bool = False
     on_loss: Callable[[int], None] = lambda end: None
     """Called before the log is cut at an offset below what was durable: see :func:`_store_loss`."""
+    on_damage: Callable[[], None] = lambda: None
+    """Called before more is cut than a write that was under way can have left."""
     has_recovery_point: bool = True
     """Whether a recovery point is stored. Without one it is unknown how much of the log was durable."""
     role: Role = Role.ALONE
@@ -125,6 +127,8 @@ class Loader:
     """Counts removed files that were not part of the log."""
     _older_cuts: Removals = field(init=False)
     _cut_offset: int = field(init=False, default=0)
+    _is_torn: bool = field(init=False, default=False)
+    """Whether the last file that was looked at ends within a batch."""
     _is_doubtful_cut: bool = field(init=False, default=False)
     """Whether cut bytes may have been durable."""
     _is_unwritten: bool = field(init=False, default=False)
@@ -269,6 +273,8 @@ class Loader:
                 if end < min(self.recovery_point, self.log_start_offset or 0):
                     return self._recover_below_start(found, end)
                 self._cut_offset = end
+                if rest or (fault is not None and not self._is_torn):
+                    self.on_damage()
                 self._set_aside(rest)
                 self._cut(active, is_torn_end=self.has_recovery_point and end >= self.recovery_point)
                 self._make_durable(active)
@@ -449,6 +455,7 @@ class Loader:
             raise _OverflowError(segment.base_offset)
         segment.use_contents(tail.position)
         self._quiet_ranges[segment.base_offset] = tail.quiet_range
+        self._is_torn = tail.is_torn
         return tail.end_offset, fault
 
     # Epochs
@@ -518,6 +525,7 @@ def _store_loss(context: LogContext, directory: str, partition: TopicPartition, 
     records are called durable. The recovery point comes last. A crash in front of it leaves the loss to be
     reported, and accepted, again."""
     home, cuts = context.home, Truncations(read_cuts(context.files, directory))
+    home.note_loss()
     cuts.count += 1
     cuts.note(end)
     write_cuts(context.files, directory, cuts.cuts)
@@ -562,6 +570,7 @@ def load_log(
         is_clean=is_clean,
         accept_loss=accept_loss,
         on_loss=partial(_store_loss, context, directory, partition),
+        on_damage=home.note_loss,
         has_recovery_point=stored.recovery_point is not None,
         role=role,
         high_watermark=stored.high_watermark,

@@ -65,6 +65,8 @@ class Tail:
         self.last_position: int | None = None
         """Where the last batch begins; None if it was part of a run."""
         self.fault: CorruptionError | None = None
+        self.is_torn = False
+        """Whether the fault is that the file ends within a batch, as where a process died while it wrote."""
         self.took_back = False
         """Whether the last accepted batch turned out not to be good."""
         self._segment = segment
@@ -105,7 +107,7 @@ class Tail:
     def go_on(self) -> None:
         """Check and index the bytes that were added to the file since."""
         self.fault = self._producer_position = None
-        self.took_back = False
+        self.is_torn = self.took_back = False
         self.scan(self.position)
 
     def skip_to(self, position: int, offset: int) -> None:
@@ -130,6 +132,7 @@ class Tail:
         self.fault = walk.fault
         if self.fault is None and self.position < size:
             self.fault = CorruptionError("the last batch is incomplete", position=self.position)
+            self.is_torn = True
         return True
 
     def _run(self, index_run: IndexRun, pieces: FilePieces, position: int, size: int) -> int:

@@ -37,6 +37,10 @@ USERS_NAME = "users.json"
 ACLS_NAME = "acls.json"
 FOLLOWED_NAME = "followed.json"
 GROUPS_NAME = "groups.json"
+NODE_NAME = "node.json"
+"""What a node of a cluster remembers of itself: the directory is its."""
+LOST_NAME = "node.lost"
+"""Says that the node's directory has lost records which it had flushed."""
 STORE_NAMES = frozenset({META_PROPERTIES_NAME, CATALOGUE_NAME})
 """Files of a store's or a broker's directory, not of a partition's. Both have a lock and checkpoints."""
 LOCK_NAME = ".lock"
@@ -77,6 +81,11 @@ class LogHome:
         Raises:
             FencedError: the lock was lost, and another process may have the directory.
         """
+        self.is_node_here = False
+        """Whether the node whose directory this is uses it now. Else topics are not made or deleted: what is
+        in the cluster is the cluster's to say."""
+        self.has_lost = False
+        """Whether records that were flushed have been lost since the directory was opened."""
         self.checked_ms = 0
         """When :meth:`check_held` was last called before a write."""
         self._recovery_points: dict[TopicPartition, int] = {}
@@ -113,6 +122,21 @@ class LogHome:
             self._held.release()
             self._held = None
             self.check_held = _check_nothing
+
+    # The node
+
+    @property
+    def is_of_absent_node(self) -> bool:
+        """Whether this is the directory of a node that does not use it now."""
+        return not self.is_node_here and self._files.is_file(f"{self.path}/{NODE_NAME}")
+
+    def note_loss(self) -> None:
+        """Leave word for the node whose directory this is, if it is one's, that records are gone which it had
+        flushed. Durable on return; called before they go."""
+        self.has_lost = True
+        if self._files.is_file(f"{self.path}/{NODE_NAME}"):
+            write_new_file(self._files, f"{self.path}/{LOST_NAME}", b"")
+            self._files.flush_directory(self.path)
 
     # Clean shutdown
 

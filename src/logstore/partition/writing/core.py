@@ -264,7 +264,7 @@ class LogCore(LogGrowth):
         would look like damage. A batch is dropped whole, so the offsets of its records below ``offset`` stay
         unused; a new segment then begins at ``offset``, and its name keeps the log end.
         """
-        self.context.home.check_held()
+        self._check_taken_away()
         self.settle()
         cut_segments = [segment for segment in self.segments if segment.base_offset > offset]
         kept = self.segments[: len(self.segments) - len(cut_segments)]
@@ -358,7 +358,7 @@ class LogCore(LogGrowth):
         The recovery point is lowered below all of them first: after a crash that leaves some of them, a
         higher one would make the log look damaged.
         """
-        self.context.home.check_held()
+        self._check_taken_away()
         old = [*self._left_out(), *self.segments]
         lowest = min(old[0].base_offset, offset)
         self.context.home.lower_recovery_point(self.partition, lowest)
@@ -367,6 +367,13 @@ class LogCore(LogGrowth):
         with self._all_or_reopen():
             start = offset if log_start_offset is None else log_start_offset
             return self._start_over(old, offset, start, now_ms, reason)
+
+    def _check_taken_away(self) -> None:
+        """Before the end of the log is taken away."""
+        home = self.context.home
+        home.check_held()
+        if home.is_of_absent_node:  # it must not lead with less than it had
+            home.note_loss()
 
     def _left_out(self) -> list[Segment]:
         """Deleted segments that a crash brought back: the opening left them out of the log, and their files

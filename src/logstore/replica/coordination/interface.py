@@ -59,6 +59,8 @@ class Node(NamedTuple):
     is so only if just its process ended, and not the machine."""
     endpoints: tuple[Endpoint, ...] = ()
     rack: str | None = None
+    keeps_flushed: bool = True
+    """Whether it has lost nothing since then that it had flushed."""
 
 
 class LivingNode(NamedTuple):

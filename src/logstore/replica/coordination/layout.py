@@ -187,7 +187,11 @@ def decode_record(path: str, data: str) -> NodeRecord:
         path,
         data,
         lambda found: NodeRecord(
-            int(found["life"]), int(found["whole_since"]), int(found["durable_since"]), found["disk_id"]
+            int(found["life"]),
+            int(found["whole_since"]),
+            int(found["durable_since"]),
+            found["disk_id"],
+            int(found.get("disk_since", found["durable_since"])),
         ),
     )
 
@@ -217,6 +221,7 @@ def encode_registration(registered: RegisteredNode, now_ms: int) -> str:
             "life": registration.life,
             "whole_since": registration.whole_since,
             "durable_since": registration.durable_since,
+            "disk_since": registration.disk_since,
             "is_leaving": registration.is_leaving,
             "process": process,
         },
@@ -236,6 +241,7 @@ def decode_registration(path: str, data: str) -> RegisteredNode:
             int(ours["durable_since"]),
             bool(ours["is_leaving"]),
             found.get("rack"),
+            int(ours.get("disk_since", ours["durable_since"])),
         )
         endpoints = tuple(_endpoint(text, protocols) for text in found["endpoints"])
         return RegisteredNode(LivingNode(registration, endpoints), str(ours["process"]))

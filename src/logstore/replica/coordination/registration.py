@@ -78,7 +78,12 @@ class Registering:
         record = begin_life(record, node, life)
         self._node = node._replace(last_life=life)  # nothing was written since, should this be tried again
         registration = Registration(
-            node.node_id, life, record.whole_since, record.durable_since, rack=node.rack
+            node.node_id,
+            life,
+            record.whole_since,
+            record.durable_since,
+            rack=node.rack,
+            disk_since=record.disk_since,
         )
         registered = layout.RegisteredNode(LivingNode(registration, node.endpoints), self._process)
         text = layout.encode_record(record)

@@ -4,6 +4,9 @@ A node tells the coordinator whether it has lost anything since it last register
 was stopped, and nothing either if only its process ended: then the system has all that was written. A process
 finds that out by the id that Linux gives to each start of the machine. What was found out is kept until the
 node has registered: a clean stop before that does not bring back what an earlier end has taken.
+
+What the disk has lost of what was flushed is found out where logs are opened: a recovery has cut off more
+than a write that was under way, or somebody has accepted a loss. Then there is :data:`.LOST_NAME`.
 """
 
 from __future__ import annotations
@@ -13,8 +16,8 @@ from typing import Any, Final, NamedTuple
 from logstore.errors import CorruptionError, StorageError, UsageError
 from logstore.files import Files
 from logstore.logdir.small_json import decode_json, encode_json, read_json_file, write_json_file
+from logstore.partition.state.home import LOST_NAME, NODE_NAME
 
-NODE_NAME: Final = "node.json"
 VERSION: Final = 1
 _MAX_BYTES: Final = 64 * 1024
 _BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
@@ -43,7 +46,9 @@ class LifeFile:
             CorruptionError: it is damaged.
         """
         self._files = files
+        self._directory = directory
         self._path = f"{directory}/{NODE_NAME}"
+        self._lost_path = f"{directory}/{LOST_NAME}"
         self._boot_id = read_boot_id()
         known = read_json_file(files, self._path, _MAX_BYTES, _decode, _WHAT_TO_DO)
         if known is not None and known.node_id != node_id:
@@ -64,7 +69,12 @@ class LifeFile:
     @property
     def is_whole(self) -> bool:
         """Whether it has lost nothing since then."""
-        return not self._known.has_lost
+        return self.keeps_flushed and not self._known.has_lost
+
+    @property
+    def keeps_flushed(self) -> bool:
+        """Whether it has lost nothing since then that it had flushed."""
+        return not self._files.is_file(self._lost_path)
 
     def remember(self, life: int) -> None:
         """The coordinator gives the node this life. Durable on return."""
@@ -75,6 +85,9 @@ class LifeFile:
         """The coordinator knows what was lost."""
         self._known = self._known._replace(has_lost=False)
         self._store()
+        if not self.keeps_flushed:
+            self._files.remove(self._lost_path)
+            self._files.flush_directory(self._directory)
 
     def note_lost(self) -> None:
         """What was written may be gone: the disk has failed."""

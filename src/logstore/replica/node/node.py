@@ -150,6 +150,7 @@ class Node:
         self._tick_at = 0.0
         self.directory: LogDirectory = store.directory
         self.directory.join(coordinator.cluster_id, node_id)
+        self.directory.context.home.is_node_here = True
         self._life = LifeFile(self.directory.files, self.directory.path, node_id)
         self._replicas: dict[TopicPartition, PartitionReplica] = {}
         self._assignment = Assignment(self.directory, node_id, coordinator)
@@ -302,12 +303,20 @@ class Node:
             self._life.is_whole,
             (endpoint,),
             self.rack,
+            self._life.keeps_flushed,
         )
+        if not telling.keeps_flushed:
+            warn(
+                "node %d has lost records that it had flushed: partitions with other replicas are led by "
+                "those that have everything, or by nobody unless unclean_leader_election_enable allows it",
+                self.node_id,
+            )
         self._session = self._coordinator.register(
             telling, self._life.remember, on_lost=self._bell.set, wait_ms=wait_ms
         )
         self._member = self._session.registration.member
         self._life.note_registered()
+        self.directory.context.home.has_lost = False
         self._controlling.begin(self._session)
 
     def _note_change(self, change: ViewChange) -> None:
@@ -343,21 +352,22 @@ class Node:
         now = time.monotonic()
         if now >= self._tick_at:
             self._tick_at = now + self._tick_seconds
+            if self.directory.context.home.has_lost:
+                self._fail("records that were flushed are gone")
+                return
             self._texts.write_copies()
             for replica in list(self._replicas.values()):
                 if replica.has_failed:
-                    self._fail(replica)
+                    self._fail(f"{replica.partition} must be reopened")
                     return
                 self._guarded(replica, replica.on_tick)
                 self._fetchers.follow(replica)
         self._broker.look()
 
-    def _fail(self, broken: PartitionReplica) -> None:
+    def _fail(self, why: str) -> None:
         """The disk has failed under a log: what the system holds of it in memory may be gone, and a start
         would not notice. Others are to lead."""
-        self._failure = StorageError(
-            f"node {self.node_id} has left the cluster: {broken.partition} must be reopened"
-        )
+        self._failure = StorageError(f"node {self.node_id} has left the cluster: {why}")
         warn("%s", self._failure)
         with suppress(LogstoreError):  # the disk may take nothing
             self._life.note_lost()
@@ -629,6 +639,7 @@ class Node:
         self._links.close()
         if self._session is not None:
             self._session.close()
+        self.directory.context.home.is_node_here = False
 
     def __enter__(self) -> Self:
         return self

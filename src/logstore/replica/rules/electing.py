@@ -5,8 +5,9 @@ In this order, each of the replicas' order of preference:
 1. The leader stays, if it lives on in the life in which it was elected.
 2. A member of the ISR that has kept what it had: it has all that was acknowledged.
 3. Such a one of the eligible replicas, which have it, too (KIP-966).
-4. If none of both is missing, and all have lost something: the last leader, or another of them. All others
-   have less. With one replica this is every restart after a crash.
+4. If none of both is missing, and all have lost something: the last leader, or another of them that has what
+   it had flushed. All others have less. With one replica this is every restart after a crash, and then the
+   disk may be damaged, too: nobody else has anything.
 5. If the topic allows it: any that lives. What it does not have is lost, also at the others.
 6. Nobody, until one comes back.
 
@@ -21,7 +22,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from logstore.replica.rules.partition_state import Living, Member, PartitionState, Registration
+from logstore.replica.rules.partition_state import Living, Member, PartitionState
 
 
 class Choice(Enum):
@@ -174,7 +175,7 @@ def _last(state: PartitionState, living: Living) -> Member | None:
     had = (*state.isr, *state.eligible)
     if any(each.node_id not in living for each in had):
         return None
-    back: list[Registration] = [
-        living[each.node_id] for each in had if living[each.node_id].has_kept(each, is_durable=True)
-    ]
-    return back[0].member if back else None
+    back = [each for each in had if living[each.node_id].has_disk_of(each)]
+    whole = [each for each in back if is_kept(each, living, is_durable=True)]
+    found = back if len(state.replicas) == 1 else whole
+    return _now(found[0], living) if found else None

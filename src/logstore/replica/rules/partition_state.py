@@ -32,11 +32,13 @@ class Registration(NamedTuple):
     """The first of its lives since which it has lost nothing that it had written. If it was not stopped
     cleanly, that is the present one."""
     durable_since: int
-    """The first of its lives since which it has lost nothing that it had flushed. If it has another disk, or
-    an older copy of its own, that is the present one."""
+    """The first of its lives since which it has lost nothing that it had flushed. If its disk is damaged, has
+    been replaced, or is an older copy of its own, that is the present one."""
     is_leaving: bool = False
     """Whether it is about to stop, and wants to lead nothing any more."""
     rack: str | None = None
+    disk_since: int = 0
+    """The first of its lives with this disk. If that is damaged, most of it may still be there."""
 
     @property
     def member(self) -> Member:
@@ -47,6 +49,10 @@ class Registration(NamedTuple):
         has not flushed."""
         since = self.durable_since if is_durable else self.whole_since
         return since <= member.life <= self.life
+
+    def has_disk_of(self, member: Member) -> bool:
+        """Whether it has the disk that it had as ``member``."""
+        return self.disk_since <= member.life <= self.life
 
 
 Living = Mapping[int, Registration]

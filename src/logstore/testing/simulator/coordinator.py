@@ -44,6 +44,7 @@ class _Known:
     """The last of which its disk knows."""
     whole_since: int = 0
     durable_since: int = 0
+    disk_since: int = 0
     heard_ms: int = -1
 
 
@@ -100,12 +101,16 @@ class Coordinator:
     def _registration(self, node_id: int, last_life: int, *, is_whole: bool) -> Registration:
         life, known = self._lives, self._known[node_id]
         record = begin_life(
-            NodeRecord(known.confirmed_life, known.whole_since, known.durable_since),
+            NodeRecord(
+                known.confirmed_life, known.whole_since, known.durable_since, disk_since=known.disk_since
+            ),
             Node(node_id, "", last_life, is_whole),
             life,
         )
         known.whole_since, known.durable_since = record.whole_since, record.durable_since
-        return Registration(node_id, life, known.whole_since, known.durable_since)
+        known.disk_since = record.disk_since
+        since = known.whole_since, known.durable_since
+        return Registration(node_id, life, *since, disk_since=known.disk_since)
 
     def beat(self, node_id: int, life: int, sent_ms: float) -> None:
         """A node is alive, and has its life on its disk."""

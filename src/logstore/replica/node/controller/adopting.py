@@ -11,9 +11,9 @@ from logstore.logdir.directory import LogDirectory
 from logstore.logdir.group_settings import read_group_settings
 from logstore.model import Role, TopicPartition
 from logstore.partition.log import Log
+from logstore.partition.state.home import NODE_NAME
 from logstore.replica.coordination.interface import Control, Coordinator, Session, View
 from logstore.replica.node.assigning import own_settings
-from logstore.replica.node.life import NODE_NAME
 from logstore.replica.rules.partition_state import Member
 from logstore.store import Store
 from logstore.warning import inform, warn
