@@ -249,7 +249,7 @@ class ActiveSegment(Segment):
         except StorageError:
             self._cut_rest(position)
             raise
-        self.has_rest = self._is_flushed = False  # a flush may have run during the write
+        self._is_flushed = False  # a flush may have run during the write
         if self.rolling_timestamp_ms == NO_ROLLING_TIMESTAMP:
             self.rolling_timestamp_ms = planned.newest_ms
         with self._index_lock:
@@ -258,6 +258,7 @@ class ActiveSegment(Segment):
                 indexes.add(header, position)
                 position += header.batch_length + LENGTH_OVERHEAD_BYTES
             self.size_bytes = position
+        self.has_rest = False
 
     def _cut_rest(self, position: int) -> None:
         """After a failed write: cut off what reached the file, so that nobody takes it for records."""

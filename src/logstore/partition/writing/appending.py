@@ -99,8 +99,8 @@ class Appending:
         """Append encoded batches and return their offsets. ``now_ms``: the time, if the caller has looked at
         the clock."""
         guard = self._guard
-        if guard.is_closed or self._fork_flag.is_forked:
-            guard.check_usable()  # as :meth:`.Guard.own_lock` does
+        if guard.is_closed or self._fork_flag.is_forked or guard.is_held_here():
+            guard.check_entry()  # as :meth:`.Guard.own_lock` does
         with guard.lock, guard as core:
             if self._gathering.rows.row_count:
                 self._gathering.drain_locked()

@@ -15,7 +15,7 @@ from logstore.partition.segments.segment import Segment
 from logstore.partition.state.context import LogContext
 from logstore.partition.writing.gathering import Gathering
 from logstore.partition.writing.group_commit import GroupCommit
-from logstore.partition.writing.guard import Guard
+from logstore.partition.writing.guard import Guard, reentered
 from logstore.turns import Latch
 
 _RETRY_MS = 1_000  # between two background flushes of a file that cannot be opened
@@ -141,6 +141,8 @@ class Durability:
         rest is made durable before the error is raised. Its callers have made sure that no forked child is
         here, which may never get the lock."""
         unwritten = None
+        if self._guard.is_held_here():
+            raise reentered(self._partition)
         with self._guard.lock, self._guard:
             try:
                 self._gathering.drain_locked()

@@ -89,7 +89,9 @@ class Gathering:
         """Append one record when the gate is closed, and open the gate; or append a record that needs a
         closer look. Returns its offset."""
         now_ms = self._now_ms()
-        if not (self._guard.is_closed or self._fork_flag.is_forked):  # in a forked child the lock stays held
+        guard = self._guard
+        # In a forked child the lock stays held.
+        if not (guard.is_closed or self._fork_flag.is_forked or guard.is_held_here()):
             with self._guard.lock:
                 try:
                     if not (self._guard.is_closed or self._guard.failure is not None):
@@ -187,7 +189,8 @@ class Gathering:
         the gathered rows first, and no more gather until it is done."""
         taken: list[bool] = []
         try:
-            if not take_if_free(self._guard.lock.acquire, taken):
+            is_within_change = self._guard.is_held_here()  # which has begun the task by a signal handler
+            if is_within_change or not take_if_free(self._guard.lock.acquire, taken):
                 self._context.scheduler.promptly(1, self._linger_task)
                 return
             left_ms = self._linger_due_ms - self._context.clock.monotonic_ms()
@@ -211,7 +214,8 @@ class Gathering:
         core = self._core
         core.may_wait, core.has_put_off = may_wait, False
         try:
-            self.drain()
+            with self._guard:
+                self.drain_locked()
         except RetriableError:
             if not core.has_put_off:
                 raise
@@ -241,9 +245,13 @@ class Gathering:
         if not gathered.row_count:
             return
         gathered.has_failed = True
-        now_ms = self._now_ms()
-        self._core.append(self.encoder.encode_gathered(gathered, now_ms), now_ms)
-        gathered.clear()
+        now_ms, core = self._now_ms(), self._core
+        end_offset = core.log_end_offset
+        try:
+            core.append(self.encoder.encode_gathered(gathered, now_ms), now_ms)
+        finally:
+            if core.log_end_offset != end_offset:  # also if a signal handler has raised an error since
+                gathered.clear()
 
     def drain(self) -> None:
         """Write the gathered rows.

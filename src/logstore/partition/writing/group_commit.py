@@ -26,6 +26,8 @@ from itertools import pairwise
 from time import perf_counter
 from typing import Protocol
 
+from logstore.errors import UsageError
+
 _PATIENCE_SECONDS = 0.0001
 """A thread about to flush goes ahead when no other has come for this long. A released thread is back within
 some ten microseconds, if it comes back at all."""
@@ -40,10 +42,11 @@ class _Durable(Protocol):
 class _Place:
     """One thread's place in line."""
 
-    __slots__ = ("is_leader", "is_served", "offset", "signal", "to_wake")
+    __slots__ = ("is_leader", "is_served", "offset", "signal", "thread", "to_wake")
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
+        self.thread = threading.get_ident()
         self.is_leader = False
         """Whether this thread flushes; it must hand over when it is done."""
         self.is_served = False
@@ -66,9 +69,12 @@ class GroupCommit:
         self._flush = flush
         self._log = log
         self._patience_seconds = patience_seconds
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._is_in_lock: Callable[[], bool] = self._lock._is_owned  # type: ignore[attr-defined]  # for typeshed
         self._waiting: list[_Place] = []
         self._is_flushing = False
+        self._leader = 0
+        """The thread that flushes."""
         self.flush_seconds = 0.0
         """How long the last flush took."""
         self._present_count = 0
@@ -87,6 +93,11 @@ class GroupCommit:
         """
         if self._log.durable_offset >= offset:
             return
+        if self._is_in_lock() or (self._is_flushing and self._leader == threading.get_ident()):
+            raise UsageError(
+                "this thread is flushing the same log already: this call comes from a signal handler or a "
+                "finalizer that has interrupted it. Let the handler set a flag, and flush elsewhere"
+            )
         place = _Place(offset)
         try:
             if not self._leads_or_lines_up(place):
@@ -109,6 +120,7 @@ class GroupCommit:
             if not self._is_flushing:
                 place.is_leader = True  # first: a thread interrupted here still hands over
                 self._is_flushing = True
+                self._leader = place.thread
                 return True
             place.signal.acquire()
             self._waiting.append(place)
@@ -164,6 +176,7 @@ class GroupCommit:
         for waiting in leading:
             waiting.is_leader = True
         is_led = bool(leading)
+        self._leader = leading[0].thread if is_led else 0
         # Everything above can be repeated after an interrupt. No interrupt can come in below.
         self._present_count = present_count
         self._all_came = None

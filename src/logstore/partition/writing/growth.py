@@ -140,20 +140,23 @@ class LogGrowth(LogState):
         if active.has_rest or active.is_shared:
             active.own_file()
             self.clear_rest()
-        before = self.epochs, self._are_epochs_stored
-        self._note_epochs(planned.headers)
+        before, size_bytes = (self.epochs, self._are_epochs_stored), active.size_bytes
         started = perf_counter()
         try:
+            self._note_epochs(planned.headers)
             active.append(planned)
-        except StorageError:
+            seconds = perf_counter() - started
+            if producers is not None:
+                self._finish_transactions(producers)
+            self.log_end_offset = self.producers.map_end_offset = last_offset + 1
+            self.publish()
+        except BaseException as error:
+            if not isinstance(error, StorageError) or active.size_bytes != size_bytes:
+                self._poison(error)  # half-way, by whatever error: a signal handler may raise any
+                raise
             self.counts.write_failure_count += 1
             self._take_back_epochs(before)
             raise
-        seconds = perf_counter() - started
-        if producers is not None:
-            self._finish_transactions(producers)
-        self.log_end_offset = self.producers.map_end_offset = last_offset + 1
-        self.publish()
         self.counts.note_write(planned.headers, planned.size_bytes, seconds)
         return tuple.__new__(AppendResult, (base_offset, last_offset, planned.newest_ms, False))
 

@@ -17,12 +17,21 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
-from logstore.errors import FencedError, LogstoreError, ReopenRequiredError
+from logstore.errors import FencedError, LogstoreError, ReopenRequiredError, UsageError
 from logstore.model import TopicPartition
 from logstore.partition.segments.failed_flushes import tell_failed_flush
 from logstore.partition.state.context import LogContext
 from logstore.partition.writing.core import LogCore
 from logstore.partition.writing.waits import Waits
+
+
+def reentered(partition: TopicPartition) -> UsageError:
+    """The error of a call that would see the log in the middle of a change."""
+    return UsageError(
+        f"{partition} is being changed by this thread: this call comes from a signal handler, a finalizer or "
+        "a callback that has interrupted it. Let that set a flag or an event, and make the call elsewhere"
+    )
+
 
 Poison = Callable[[BaseException], None]
 
@@ -40,6 +49,7 @@ class Guard:
         "core",
         "failure",
         "is_closed",
+        "is_held_here",
         "lock",
     )
 
@@ -59,6 +69,9 @@ class Guard:
         self._waits = waits
         self._close_gate = close_gate
         self.lock = threading.RLock()
+        self.is_held_here: Callable[[], bool] = self.lock._is_owned  # type: ignore[attr-defined]  # for typeshed
+        """Whether the calling thread has the lock. Where a change begins, it can only have it within another
+        change: that was interrupted by a signal handler or a finalizer."""
         self.failure: BaseException | None = None
         """The error that makes the log refuse changes until it is reopened, or None."""
         self.is_closed = False
@@ -68,8 +81,8 @@ class Guard:
     def own_lock(self) -> threading.RLock:
         """The lock, to be named before the guard in a ``with`` statement. There the interpreter itself
         releases the lock, so no interrupt can come first, as it can in one of our functions."""
-        if self.is_closed or self._fork_flag.is_forked:
-            self.check_usable()  # first: a forked child may never get the lock
+        if self.is_closed or self._fork_flag.is_forked or self.is_held_here():
+            self.check_entry()  # first: a forked child may never get the lock
         return self.lock
 
     def __enter__(self) -> LogCore:
@@ -96,6 +109,17 @@ class Guard:
         """
         if self.is_closed or self._fork_flag.is_forked:  # every append asks, more than once
             self._fork_flag.check_usable(self._partition, is_closed=self.is_closed)
+
+    def check_entry(self) -> None:
+        """Where a change begins.
+
+        Raises:
+            ClosedError, ForkedError: the log cannot be used.
+            UsageError: this thread is within a change already.
+        """
+        self.check_usable()
+        if self.is_held_here():
+            raise reentered(self._partition)
 
     def check_writable(self) -> None:
         """
