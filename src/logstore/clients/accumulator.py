@@ -14,12 +14,12 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
-from logstore.clients.outgoing import OutgoingBatch
+from logstore.clients.outgoing import NO_OFFSET, OutgoingBatch
 from logstore.clients.settings import ProducerConfig
 from logstore.clock import Clock, SystemClock
 from logstore.config import StoreConfig, TopicConfig
-from logstore.errors import ClosedError, RecordTooLargeError, RetriableError
-from logstore.format.gathered import record_bytes
+from logstore.errors import ClosedError, RecordTooLargeError, RetriableError, UsageError
+from logstore.format.gathered import RowRules, record_bytes
 from logstore.model import TopicPartition
 from logstore.partition.encoding.planning import check_keys, check_timestamps
 from logstore.partition.encoding.row_encoder import RowEncoder
@@ -139,6 +139,7 @@ class Accumulator:
         "_config",
         "_has_room",
         "_is_closed",
+        "_is_held_here",
         "_is_short",
         "_lost",
         "_opened",
@@ -148,7 +149,6 @@ class Accumulator:
         "given_now_ms",
         "lock",
         "ready",
-        "settling",
         "topics",
         "undelivered_count",
     )
@@ -161,6 +161,7 @@ class Accumulator:
         """None: the compiled code asks the machine's clock by itself."""
         self._tell_sender = tell_sender
         self.lock = threading.RLock()
+        self._is_held_here: Callable[[], bool] = self.lock._is_owned  # type: ignore[attr-defined]  # for typeshed
         self._has_room: threading.Condition | None = None
         """Made when a thread waits for memory."""
         self._used_bytes = 0
@@ -174,8 +175,6 @@ class Accumulator:
         """Partitions that their topics have lost since."""
         self.ready: list[PartitionQueue] = []
         """Partitions with closed batches."""
-        self.settling: tuple[OutgoingBatch, ...] = ()
-        """Batches whose outcome is being taken in, and told to callbacks."""
         self.undelivered_count = 0
         """Batches, open ones among them."""
         self.batch_count = 0
@@ -206,7 +205,7 @@ class Accumulator:
             self._lost = (*others, *queues.values())
             return topic
 
-    def _queues(self) -> Iterator[PartitionQueue]:
+    def queues(self) -> Iterator[PartitionQueue]:
         """Of all topics, those among them that have lost partitions since."""
         for topic in self.topics.values():
             yield from filter(None, topic.partitions)
@@ -215,12 +214,11 @@ class Accumulator:
     def undelivered(self) -> list[OutgoingBatch]:
         """The batches that are not delivered yet, or being told to callbacks. Oldest first in a partition."""
         with self.lock:
-            found = [
+            return [
                 batch
-                for queue in self._queues()
+                for queue in self.queues()
                 for batch in (*queue.in_flight, *queue.closed, *([queue.open] if queue.open else ()))
             ]
-            return [*self.settling, *found]  # looked at last: a batch is there before it leaves its queue
 
     # Records
 
@@ -234,6 +232,7 @@ class Accumulator:
             InvalidRecordError, InvalidTimestampError, RecordTooLargeError: the topic's rules refuse it.
             RetriableError: there was no memory within ``max_block_ms``.
             ClosedError: the producer is closed.
+            UsageError: this thread is within another call.
         """
         now_ms = self._clock.now_ms()
         value, key, headers = check_field("value", value), check_field("key", key), check_headers(headers)
@@ -251,6 +250,11 @@ class Accumulator:
                 f"the record takes {size_bytes} bytes, more than buffer_memory, {self._config.buffer_memory}"
             )
         row = (key, value, stamp_ms, headers)
+        if self._is_held_here():
+            raise UsageError(
+                "send() was called by a signal handler or a finalizer that has interrupted the producer in "
+                "this thread. Let that set a flag or an event, and send elsewhere"
+            )
         if size_bytes > queue.encoder.max_record_bytes:
             return self._add_alone(queue, row, size_bytes, now_ms)
         with self.lock:
@@ -268,8 +272,8 @@ class Accumulator:
         with self.lock:
             self._wait_for_room_locked(size_bytes)
             self.close_open_locked(queue)
-            batch = self._new_batch_locked(queue, size_bytes)
-            self._append_closed_locked(queue, batch, data, 1)
+            batch = self._new_batch(queue, queue.encoder.rules)
+            self._close_locked(queue, batch, data, 1, size_bytes, is_new=True)
         self._tell_sender(batch.created_ms)
         return batch, 0
 
@@ -291,11 +295,7 @@ class Accumulator:
             reserved_bytes = self._first_bytes_of(queue, size_bytes)
             if self._wait_for_room_locked(reserved_bytes):
                 continue  # another thread may have opened a batch meanwhile
-            queue.open = batch = self._new_batch_locked(queue, 0)
-            self._reserve_locked(batch, queue, reserved_bytes)
-            self._opened.append((batch, queue))
-            self._tell_sender(batch.created_ms + self._config.linger_ms)
-            return batch
+            return self._open_batch_locked(queue, reserved_bytes)
 
     def _first_bytes_of(self, queue: PartitionQueue, size_bytes: int) -> int:
         least = max(min(_FIRST_BYTES, self._config.batch_size), size_bytes)
@@ -311,24 +311,35 @@ class Accumulator:
         """Let a batch take more of ``buffer_memory``."""
         self._used_bytes += more_bytes
         batch.size_bytes += more_bytes
-        rules = queue.encoder.rules
-        if batch.size_bytes < rules.limit_bytes:
-            rules = rules._replace(limit_bytes=batch.size_bytes)
-        batch.rows.use_rules(rules, queue.encoder.max_record_bytes)
+        batch.rows.use_rules(_rules_within(queue.encoder, batch.size_bytes), queue.encoder.max_record_bytes)
 
     def _let_others_follow_locked(self, batch: OutgoingBatch) -> None:
         """Until the batch is closed, other records may be added without the lock: in a transaction, by the
         thread that has begun it, which is this one."""
         batch.rows.open_gate(0, NEVER_MS, self._config.transactional_id is not None)
 
-    def _new_batch_locked(self, queue: PartitionQueue, size_bytes: int) -> OutgoingBatch:
-        encoder, now_ms = queue.encoder, self._clock.monotonic_ms()
-        batch = OutgoingBatch(queue.partition, encoder.rules, encoder.max_record_bytes, now_ms)
+    def _new_batch(self, queue: PartitionQueue, rules: RowRules) -> OutgoingBatch:
+        now_ms = self._clock.monotonic_ms()
+        return OutgoingBatch(queue.partition, rules, queue.encoder.max_record_bytes, now_ms)
+
+    def _open_batch_locked(self, queue: PartitionQueue, size_bytes: int) -> OutgoingBatch:
+        batch = self._new_batch(queue, _rules_within(queue.encoder, size_bytes))
         batch.size_bytes = size_bytes
-        self._used_bytes += size_bytes
-        self.undelivered_count += 1
-        self.batch_count += 1
+        self._opened.append((batch, queue))
+        self._tell_sender(batch.created_ms + self._config.linger_ms)
+        used_bytes, undelivered_count, batch_count = self._counts_with(size_bytes, 1)
+        # From here on values only move: an interrupt leaves all of it, or nothing.
+        queue.open, self._used_bytes = batch, used_bytes
+        self.undelivered_count, self.batch_count = undelivered_count, batch_count
         return batch
+
+    def _counts_with(self, more_bytes: int, more_batches: int) -> tuple[int, int, int]:
+        """The counts of what is not delivered, and of all batches, with so much more."""
+        return (
+            self._used_bytes + more_bytes,
+            self.undelivered_count + more_batches,
+            self.batch_count + more_batches,
+        )
 
     def _wait_for_room_locked(self, size_bytes: int) -> bool:
         """Wait until ``size_bytes`` more may be kept. Returns whether it waited.
@@ -355,7 +366,7 @@ class Accumulator:
 
     def _why_full_locked(self) -> str:
         """Why nothing is delivered; or else what to do."""
-        for queue in self._queues():
+        for queue in self.queues():
             if queue.refusal is not None:
                 return f"the last attempt for {queue.partition} failed: {queue.refusal}"
         return f"send less, or raise buffer_memory ({self._config.buffer_memory})"
@@ -374,22 +385,39 @@ class Accumulator:
         batch = queue.open
         if batch is None:
             return
-        batch.rows.close_gate()
-        queue.open = None
-        (data,) = queue.encoder.encode_gathered(batch.rows, self._clock.now_ms())
-        self._used_bytes += batch.rows.size_bytes - batch.size_bytes
-        batch.size_bytes = queue.last_bytes = batch.rows.size_bytes
-        self._append_closed_locked(queue, batch, data, batch.rows.row_count)
-        batch.rows.clear()
+        rows = batch.rows
+        rows.close_gate()
+        if not rows.row_count:  # an interrupt came before its first record
+            queue.open = None
+            batch.succeed(NO_OFFSET, -1)
+            self.forget_locked(batch)
+            return
+        (data,) = queue.encoder.encode_gathered(rows, self._clock.now_ms())
+        self._close_locked(queue, batch, data, rows.row_count, rows.size_bytes)
+        rows.clear()
 
-    def _append_closed_locked(
-        self, queue: PartitionQueue, batch: OutgoingBatch, data: bytearray | memoryview, record_count: int
+    def _close_locked(
+        self,
+        queue: PartitionQueue,
+        batch: OutgoingBatch,
+        data: bytearray | memoryview,
+        record_count: int,
+        size_bytes: int,
+        *,
+        is_new: bool = False,
     ) -> None:
+        self.ready.append(queue)  # first, and maybe in vain or twice: an interrupt must not come in between
+        closed, number = [*queue.closed, batch], queue.batch_count
+        next_number, more_bytes = number + 1, size_bytes - batch.size_bytes
+        used_bytes, undelivered_count, batch_count = self._counts_with(more_bytes, is_new)
+        # From here on values only move: an interrupt leaves all of it, or nothing.
         batch.data, batch.record_count = data, record_count
-        batch.number, queue.batch_count = queue.batch_count, queue.batch_count + 1
-        if not queue.closed:
-            self.ready.append(queue)
-        queue.closed.append(batch)
+        batch.number, batch.size_bytes = number, size_bytes
+        self._used_bytes, self.undelivered_count = used_bytes, undelivered_count
+        self.batch_count, queue.batch_count = batch_count, next_number
+        queue.closed = closed
+        if not is_new:
+            queue.last_bytes, queue.open = size_bytes, None
 
     def close_due_locked(self, now_ms: int, *, is_flushing: bool) -> int:
         """Close the batches that have lingered for their time; all, if records are to be flushed or somebody
@@ -410,9 +438,11 @@ class Accumulator:
         return next_ms
 
     def forget_locked(self, batch: OutgoingBatch) -> None:
-        """A batch is delivered, or has failed: its memory may be used again."""
-        self._used_bytes -= batch.size_bytes
-        self.undelivered_count -= 1
+        """A batch is delivered, or has failed: its memory may be used again. Said twice, it counts once."""
+        if not batch.is_forgotten:
+            used_bytes, undelivered_count, _ = self._counts_with(-batch.size_bytes, -1)
+            batch.is_forgotten = True
+            self._used_bytes, self.undelivered_count = used_bytes, undelivered_count
         if self._has_room is not None:
             self._has_room.notify_all()
 
@@ -429,6 +459,12 @@ class Accumulator:
             for batch, queue in self._opened:
                 if queue.open is batch:
                     batch.rows.close_gate()
+
+
+def _rules_within(encoder: RowEncoder, size_bytes: int) -> RowRules:
+    """Those of a batch that has so much memory."""
+    rules = encoder.rules
+    return rules._replace(limit_bytes=size_bytes) if size_bytes < rules.limit_bytes else rules
 
 
 def _queue_for(

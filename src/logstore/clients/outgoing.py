@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from logstore.arguments import check_callable
 from logstore.errors import LogstoreError, RetriableError
-from logstore.format.batch import decode_batch, stamp_producer
+from logstore.format.batch import decode_batch
 from logstore.format.gathered import RowRules
 from logstore.format.loops import GatheredRows
 from logstore.model import ProducerIdentity, TopicPartition
@@ -51,6 +51,7 @@ class OutgoingBatch:
         "data",
         "gather",
         "is_done",
+        "is_forgotten",
         "is_told",
         "number",
         "partition",
@@ -81,6 +82,8 @@ class OutgoingBatch:
         """With which it was stamped."""
         self.attempts = 0
         self.is_done = False
+        self.is_forgotten = False
+        """Whether it takes no memory of the producer's any more."""
         self.is_told = False
         """Whether the callbacks have returned, too."""
         self.was_reported = False
@@ -97,11 +100,6 @@ class OutgoingBatch:
     def is_full_for(self, size_bytes: int, rules: RowRules) -> bool:
         """Whether a record of so many bytes belongs into the next batch, whatever memory there is."""
         return bool(self.rows.row_count) and self.rows.size_bytes + size_bytes > rules.limit_bytes
-
-    def stamp(self, producer: ProducerIdentity) -> None:
-        """Put the producer's id, epoch and sequence into the header."""
-        self.producer = producer
-        stamp_producer(self.data, producer)
 
     # The outcome
 

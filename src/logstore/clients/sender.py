@@ -37,6 +37,7 @@ from logstore.clients.settings import ProducerConfig
 from logstore.clients.transactions.transacting import Transacting
 from logstore.clock import Clock
 from logstore.errors import LogstoreError, RetriableError
+from logstore.format.batch import stamp_producer
 from logstore.model import ProducerIdentity
 from logstore.turns import take_if_free
 
@@ -75,6 +76,7 @@ class Sender:
         "_retrying",
         "_transacting",
         "_wake",
+        "_was_interrupted",
         "flush_count",
     )
 
@@ -100,6 +102,7 @@ class Sender:
         self._driving = threading.Lock()
         self._driver: int | None = None
         self._must_look = False
+        self._was_interrupted = False
         self.flush_count = 0
         """How many calls wait for everything to be sent: then nothing lingers."""
         self._in_flight: list[_InFlight] = []
@@ -121,11 +124,16 @@ class Sender:
             try:
                 self._driver = threading.get_ident()
                 self._must_look = False
+                if self._was_interrupted:
+                    self._find_again()
                 next_ms = self._step()
+            except BaseException:
+                self._was_interrupted = True
+                raise
             finally:
                 self._driver = None
+                self._driving.release()  # before any other call: an interrupt must not come in front of it
                 taken.clear()
-                self._driving.release()
         return next_ms
 
     @property
@@ -141,6 +149,23 @@ class Sender:
             batch.was_reported = True
         return unseen[0].error if unseen else None
 
+    def _find_again(self) -> None:
+        """The last step was interrupted, as by Ctrl-C: take up what it has left half done. What was on its
+        way to the broker is sent again, with its sequence."""
+        sent = {each.batch for each in self._in_flight}
+        accumulator = self._accumulator
+        with accumulator.lock:
+            queues = list(accumulator.queues())
+            for queue in queues:
+                for batch in [each for each in queue.in_flight if each not in sent]:
+                    if batch not in queue.closed and not batch.is_done:
+                        _put_back(queue, batch)
+                    queue.in_flight.remove(batch)
+                    if batch.is_done:
+                        accumulator.forget_locked(batch)
+        self._retrying = tuple([queue for queue in queues if queue.closed])
+        self._was_interrupted = False
+
     def _step(self) -> int:
         now_ms = self._clock.monotonic_ms()
         self._take_results(now_ms)
@@ -148,9 +173,8 @@ class Sender:
         with accumulator.lock:
             next_ms = accumulator.close_due_locked(now_ms, is_flushing=self.flush_count > 0)
             queues, accumulator.ready = accumulator.ready, []
-        if self._retrying:
-            queues += [queue for queue in self._retrying if queue not in queues]
-            self._retrying = ()
+        if self._retrying or len(queues) > 1:
+            queues, self._retrying = list(dict.fromkeys((*queues, *self._retrying))), ()
         for queue in queues:
             self._send(queue, now_ms)
         for queue in self._retrying:
@@ -180,7 +204,7 @@ class Sender:
         """Send the closed batches of a partition, as many as may be in flight."""
         while queue.closed:
             batch = queue.closed[0]
-            if self._is_late(batch, now_ms):
+            if batch.is_done or self._is_late(batch, now_ms):
                 self._fail(queue, (batch,), self._late_error(queue, batch))
                 continue
             is_blocked = (
@@ -192,9 +216,9 @@ class Sender:
             if is_blocked or not self._may_stamp(queue, now_ms):
                 self._look_again(queue)
                 return
-            with self._accumulator.lock:
-                queue.closed.pop(0)
             queue.in_flight.append(batch)
+            with self._accumulator.lock:
+                queue.closed.remove(batch)
             self._produce(queue, batch, now_ms)
 
     def _look_again(self, queue: PartitionQueue) -> None:
@@ -205,8 +229,11 @@ class Sender:
         transacting = self._transacting
         if queue.identity is not None and batch.producer is None:
             is_transactional = transacting is not None
-            batch.stamp(ProducerIdentity(*queue.identity, queue.next_sequence, is_transactional))
-            queue.next_sequence = (queue.next_sequence + batch.record_count) % _SEQUENCE_COUNT
+            identity = ProducerIdentity(*queue.identity, queue.next_sequence, is_transactional)
+            following = (queue.next_sequence + batch.record_count) % _SEQUENCE_COUNT
+            stamp_producer(batch.data, identity)
+            # Nothing is called in between: an interrupt leaves both, or nothing.
+            batch.producer, queue.next_sequence = identity, following
         batch.attempts += 1
         self._counts.retry_count += batch.attempts > 1
         partition = ProducePartition(batch.partition, batch.data)
@@ -230,25 +257,22 @@ class Sender:
     def _take_results(self, now_ms: int) -> None:
         if not self._in_flight:
             return
-        waiting, self._in_flight = self._in_flight, []
-        for sent in waiting:
+        left = []
+        for sent in self._in_flight:
             result = sent.pending.poll()
             if result is None:
-                self._in_flight.append(sent)
+                left.append(sent)
                 sent.pending.on_wake(self._wake)
-            else:
+            elif sent.batch in sent.queue.in_flight:  # else it was taken by a step that was interrupted
                 self._note_throttle(sent.pending, now_ms)
                 self._take(sent.queue, sent.batch, result.partitions[0], now_ms)
+        self._in_flight = left
 
     def _take(
         self, queue: PartitionQueue, batch: OutgoingBatch, outcome: ProducedPartition, now_ms: int
     ) -> None:
-        self._accumulator.settling = (batch,)
-        queue.in_flight.remove(batch)
-        try:
-            self._settle(queue, batch, outcome, now_ms)
-        finally:
-            self._accumulator.settling = ()
+        self._settle(queue, batch, outcome, now_ms)
+        queue.in_flight.remove(batch)  # last: if that was interrupted, it is done once more
         if queue.closed:
             self._look_again(queue)
 
@@ -256,7 +280,8 @@ class Sender:
         self, queue: PartitionQueue, batch: OutgoingBatch, outcome: ProducedPartition, now_ms: int
     ) -> None:
         if outcome.error is NONE or outcome.error is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            queue.retry_at_ms = -1 if not queue.in_flight else queue.retry_at_ms
+            if queue.in_flight == [batch]:
+                queue.retry_at_ms = -1
             queue.refusal = None
             base_offset = -1 if self._acks == ACKS_NONE else outcome.base_offset
             self._counts.note_delivered(batch.record_count, len(batch.data), now_ms - batch.created_ms)
@@ -303,15 +328,12 @@ class Sender:
 
     def _fail(self, queue: PartitionQueue, batches: tuple[OutgoingBatch, ...], error: LogstoreError) -> None:
         """Closed batches of a partition will not be sent."""
-        with self._accumulator.lock:
-            self._accumulator.settling = batches
-            for batch in batches:
-                queue.closed.remove(batch)
-        try:
-            for batch in batches:
+        for batch in batches:
+            if not batch.is_done:  # by a step that was interrupted
                 self._note_failed(batch, error)
-        finally:
-            self._accumulator.settling = ()
+            self._forget(batch)
+            with self._accumulator.lock:
+                queue.closed.remove(batch)
 
     def _note_failed(self, batch: OutgoingBatch, error: LogstoreError, code: ErrorCode = NONE) -> None:
         if self._transacting is not None:
@@ -377,6 +399,8 @@ def _has_earlier(queue: PartitionQueue, batch: OutgoingBatch) -> bool:
 
 def _put_back(queue: PartitionQueue, batch: OutgoingBatch) -> None:
     """Before the batches that were made after it."""
+    if batch in queue.closed:  # by a step that was interrupted
+        return
     at = 0
     while at < len(queue.closed) and queue.closed[at].number < batch.number:
         at += 1

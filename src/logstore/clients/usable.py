@@ -88,8 +88,7 @@ class Usable:
         finally:
             if taken:
                 self._thread = None
-                taken.clear()
-                self._taking.release()
+                self._taking.release()  # before any other call: an interrupt must not come in front of it
 
     def close(self, wake: Callable[[], object]) -> None:
         """No call may begin any more. ``wake`` ends a poll of another thread; returns when it is over."""
