@@ -99,17 +99,34 @@ def connect(
         UsageError: an address is none, or the broker does not let us in.
         InvalidConfigError: an unknown name or a bad value.
     """
-    named = tuple(each for given in addresses for each in _addresses_in(given))
-    chosen = choose_settings(RemoteConfig, config, settings, arguments=("client_id", "tls", "sasl"))
-    check_client_tls(tls, "tls")
-    broker = RemoteBroker(named, client_id=client_id, tls=tls, sasl=sasl, config=chosen)
-    store = RemoteStore(broker, chosen)
+    store = prepare_connection(*addresses, client_id=client_id, tls=tls, sasl=sasl, config=config, **settings)
     try:
         store.check()
     except BaseException:
         store.close()
         raise
     return store
+
+
+def prepare_connection(
+    *addresses: PathLike,
+    client_id: str = CLIENT_ID,
+    tls: Tls | None = None,
+    sasl: Sasl | None = None,
+    config: RemoteConfig | None = None,
+    **settings: Any,
+) -> RemoteStore:
+    """What :func:`connect` returns, before any broker has answered: each use connects as far as it has to.
+
+    Raises:
+        UsageError: an address is none.
+        InvalidConfigError: an unknown name or a bad value.
+    """
+    named = tuple(each for given in addresses for each in _addresses_in(given))
+    chosen = choose_settings(RemoteConfig, config, settings, arguments=("client_id", "tls", "sasl"))
+    check_client_tls(tls, "tls")
+    broker = RemoteBroker(named, client_id=client_id, tls=tls, sasl=sasl, config=chosen)
+    return RemoteStore(broker, chosen)
 
 
 def _addresses_in(given: Any) -> list[Any]:

@@ -273,7 +273,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
                 numbers.
         """
         name = plain_text(name)
-        self._check_topics_own()
+        self.check_topics_own()
         self._writable().create_topic(name, partitions, config, held)
         return self[name]
 
@@ -343,7 +343,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
                 room for the new list of topics: :meth:`.Log.delete_before` frees some.
         """
         name = plain_text(name)
-        self._check_topics_own()
+        self.check_topics_own()
         directory = self._writable()
         names, topic_id = directory.topic_names(), directory.topic(name).topic_id
         directory.delete_topic(name)
@@ -926,10 +926,11 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         if before is not None:
             before.close()
 
-    def _check_topics_own(self) -> None:
-        """
+    def check_topics_own(self) -> None:
+        """See whether the store's topics are its own.
+
         Raises:
-            UsageError: the topics are those of a cluster.
+            UsageError: the store is a node, and its topics are those of a cluster.
         """
         if self._is_node:
             raise UsageError(

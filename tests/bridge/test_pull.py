@@ -241,6 +241,22 @@ def test_it_follows_until_it_is_stopped(ends, monkeypatch):
     check_copy(source, ends.store["t"])
 
 
+def test_a_topic_that_is_deleted_here_meanwhile_is_copied_again(ends):
+    source = ends.cluster.create_topic("t")
+    source[0].append(b"1", flush=True)
+    pull = bridge.pull(ends.remote, ends.store, "t")
+    thread = threading.Thread(target=pull.run)
+    thread.start()
+    try:
+        wait_until(lambda: pull.progress.batch_count == 1)
+        ends.store.delete_topic("t")
+        wait_until(lambda: pull.progress.batch_count == 2)
+    finally:
+        pull.stop()
+        thread.join()
+    check_copy(source, ends.store["t"])
+
+
 def test_it_waits_for_a_cluster_that_is_gone_and_says_so(ends, caplog):
     source = ends.cluster.create_topic("t")
     source[0].append(b"1", flush=True)

@@ -8,9 +8,19 @@ from functools import partial
 import pytest
 
 import logstore
-from logstore import replica
-from logstore.errors import ClosedError, UsageError
+from logstore import bridge, replica
+from logstore.errors import ClosedError, UnknownTopicError, UsageError
+from logstore.logdir.followed import Followed, read_followed
 from logstore.model import Role
+from logstore.replica import standby as standby_module
+from logstore.replica.coordination.files import FileCoordinator
+
+NOBODY = "127.0.0.1:1"
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr("logstore.bridge.pull_topics.REFRESH_MS", 50)
 
 
 @pytest.fixture
@@ -87,8 +97,7 @@ def test_who_followed_goes_on_after_a_reopen(leader, tmp_path):
                 eventually(partial(_is_copied, store, leader))
 
 
-def test_a_topic_that_is_deleted_at_the_leader_stays(leader, copy, caplog, monkeypatch):
-    monkeypatch.setattr("logstore.bridge.pull_topics.REFRESH_MS", 50)
+def test_a_topic_that_is_deleted_at_the_leader_stays(leader, copy, caplog):
     leader.create_topic("gone")
     leader["gone"][0].append(b"here")
     with leader.listen() as listener, replica.follow(copy, listener.address) as standby:
@@ -113,3 +122,274 @@ def test_why_it_copies_no_more(leader, copy):
 def test_topics_that_cannot_be_followed(copy, topics):
     with pytest.raises(UsageError):
         replica.follow(copy, "127.0.0.1:1", topics=topics)
+
+
+def copied(leader, copy, topics=None):
+    """The address of a leader that was copied."""
+    with leader.listen() as listener, replica.follow(copy, listener.address, topics=topics):
+        names = topics or list(leader)
+        eventually(lambda: all(values(copy, name) == values(leader, name) for name in names))
+        eventually(lambda: all(log.role is Role.FOLLOWER for name in names for log in copy[name]))
+        return listener.address
+
+
+# Promotion --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_what_a_leader_has_lost_is_promoted(leader, copy, tmp_path, caplog, anew):
+    """It has lost its disk, and is back at its address with nothing: the case that a standby is for."""
+    address = copied(leader, copy)
+    if anew:
+        copied(leader, copy)
+    listener = leader.listen(address)
+    standby = replica.follow(copy, address)
+    eventually(lambda: len(standby.progress.partitions) == 2)
+    listener.close()
+    with logstore.open(tmp_path / "empty") as empty, empty.listen(address):
+        if anew:
+            standby.close()
+            standby = replica.follow(copy, address)
+        else:
+            eventually(lambda: "was deleted at the cluster" in caplog.text)
+        assert standby.promote() == ["t"]
+    assert {log.role for log in copy["t"]} == {Role.ALONE}
+    copy["t"][0].append(b"own")
+    assert values(copy, "t") == [b"1", b"2", b"own"]
+
+
+def test_a_leader_that_is_dead_is_followed_and_the_copy_promoted(leader, copy, caplog, monkeypatch):
+    monkeypatch.setattr("logstore.bridge.cluster._REACH_SECONDS", 0.05)
+    address = copied(leader, copy)
+    standby = replica.follow(copy, address)
+    assert "no broker listens there" in eventually(lambda: standby.progress.trouble)
+    assert "waits, and tries again" in caplog.text
+    assert standby.failure is None
+    assert standby.promote() == ["t"]
+    assert {log.role for log in copy["t"]} == {Role.ALONE}
+
+
+def test_a_leader_that_comes_later_is_followed(leader, copy, monkeypatch):
+    monkeypatch.setattr("logstore.bridge.cluster._REACH_SECONDS", 0.05)
+    with leader.listen() as listener:
+        address = listener.address
+    with replica.follow(copy, address) as standby:
+        eventually(lambda: standby.progress.trouble)
+        with leader.listen(address):
+            eventually(lambda: values(copy, "t") == [b"1", b"2"])
+            eventually(lambda: standby.progress.trouble is None)
+
+
+@pytest.mark.parametrize("before", ["t", "u", None])
+def test_a_promotion_that_was_killed_is_completed(leader, tmp_path, monkeypatch, before):
+    """Before a topic, or when all is done but for the note of it; the leader is back meanwhile, and gone."""
+    leader.create_topic("u")[0].append(b"1")
+
+    def promote_topic(store, name):
+        if name == before:
+            raise KeyboardInterrupt
+        plain(store, name)
+
+    def end_promotion(store, names):
+        raise KeyboardInterrupt
+
+    plain = standby_module.promote_topic
+    with logstore.open(tmp_path / "copy") as copy:
+        address = copied(leader, copy)
+        with monkeypatch.context() as patched:
+            patched.setattr(standby_module, "promote_topic", promote_topic)
+            patched.setattr(standby_module, "end_promotion", end_promotion)
+            standby = replica.follow(copy, NOBODY, address)
+            with pytest.raises(KeyboardInterrupt):
+                standby.promote()
+    with logstore.open(tmp_path / "copy") as copy:
+        with leader.listen(address), replica.follow(copy, address) as standby:
+            leader["u"][0].append(b"late", flush=True)
+            failure = eventually(lambda: standby.failure)
+            assert "promote() completes it" in str(failure)
+        assert replica.follow(copy, address).promote() == ["t", "u"]
+        assert {log.role for name in "tu" for log in copy[name]} == {Role.ALONE}
+        assert values(copy, "u") == [b"1"]
+        assert replica.follow(copy, address).promote() == []
+
+
+def test_what_was_promoted_is_not_copied_again(leader, copy):
+    address = copied(leader, copy)
+    replica.follow(copy, address).promote()
+    leader["t"][0].append(b"of the old leader", flush=True)
+    with leader.listen(address), replica.follow(copy, address) as standby:
+        failure = eventually(lambda: standby.failure)
+        assert isinstance(failure, UsageError)
+        assert "'t' of" in str(failure)
+        assert "was promoted, and is the store's own" in str(failure)
+        assert {log.role for log in copy["t"]} == {Role.ALONE}
+        with logstore.connect(address) as remote, pytest.raises(UsageError, match="was promoted"):
+            bridge.pull(remote, copy, "t").run(until_end=True)
+        copy["t"][0].append(b"own")
+        assert standby.promote() == []
+        assert values(copy, "t") == [b"1", b"2", b"own"]
+
+
+def test_what_was_promoted_is_copied_again_when_it_was_deleted(leader, copy):
+    address = copied(leader, copy)
+    replica.follow(copy, address).promote()
+    leader["t"][0].append(b"3")
+    with leader.listen(address), replica.follow(copy, address) as standby:
+        eventually(lambda: standby.failure)
+        copy.delete_topic("t")
+        eventually(lambda: values(copy, "t") == [b"1", b"2", b"3"])
+        assert standby.failure is None
+        assert standby.promote() == ["t"]
+
+
+def test_only_the_named_topics_are_promoted(leader, copy):
+    leader.create_topic("u")[0].append(b"1")
+    address = copied(leader, copy)
+    assert replica.follow(copy, address, topics=["u"]).promote() == ["u"]
+    assert copy["u"][0].role is Role.ALONE
+    assert {log.role for log in copy["t"]} == {Role.FOLLOWER}
+    assert replica.follow(copy, address).promote() == ["t"]
+
+
+def test_what_is_of_others_is_not_promoted(leader, copy, tmp_path):
+    address = copied(leader, copy)
+    with logstore.open(tmp_path / "other") as other, logstore.open(tmp_path / "third") as third:
+        other.create_topic("pulled")[0].append(b"1")
+        third.create_topic("followed")[0].append(b"1")
+        with other.listen() as listener, logstore.connect(listener.address) as remote:
+            bridge.pull(remote, copy, "pulled").run(until_end=True)
+        elsewhere = copied(third, copy)
+    assert replica.follow(copy, address).promote() == ["t"]
+    assert copy["pulled"][0].role is copy["followed"][0].role is Role.FOLLOWER
+    with pytest.raises(UsageError, match=f"'followed' is a copy of {elsewhere}: follow"):
+        replica.follow(copy, NOBODY).promote()
+    with pytest.raises(UsageError, match="'followed' is a copy of"):
+        replica.follow(copy, NOBODY, topics=["followed"]).promote()
+    assert copy["followed"][0].role is Role.FOLLOWER
+    assert replica.follow(copy, NOBODY, elsewhere).promote() == ["followed"]
+
+
+def test_a_leader_that_has_moved(leader, copy):
+    """What it has deleted before is promoted, too."""
+    leader.create_topic("gone")[0].append(b"1")
+    copied(leader, copy)
+    leader.delete_topic("gone")
+    address = copied(leader, copy)
+    assert replica.follow(copy, address).promote() == ["gone", "t"]
+
+
+def test_who_was_promoted_can_be_followed(leader, copy, tmp_path):
+    address = copied(leader, copy)
+    replica.follow(copy, address).promote()
+    copy["t"][0].append(b"3")
+    with logstore.open(tmp_path / "again") as again:
+        copied(copy, again)
+        assert values(again, "t") == [b"1", b"2", b"3"]
+
+
+def test_what_is_noted_of_copies(leader, copy):
+    address = copied(leader, copy)
+    files, noted = copy.directory.context.files, Followed(leader.cluster_id, leader["t"].topic_id, (address,))
+    assert read_followed(files, copy.path) == {"t": noted}
+    replica.follow(copy, address).promote()
+    assert read_followed(files, copy.path) == {"t": noted._replace(leader=(), is_promoted=True)}
+
+
+# Topics that stop, and others that go on --------------------------------------------------------------------
+
+
+def test_a_topic_that_is_deleted_here_is_copied_again(leader, copy):
+    leader.create_topic("u")
+    with leader.listen() as listener, replica.follow(copy, listener.address) as standby:
+        eventually(lambda: "u" in copy and values(copy, "t") == [b"1", b"2"])
+        copy.delete_topic("t")
+        eventually(lambda: values(copy, "t") == [b"1", b"2"])
+        leader["u"][0].append(b"3")
+        eventually(lambda: values(copy, "u") == [b"3"])
+        assert (standby.failure, dict(standby.progress.stopped)) == (None, {})
+
+
+def test_a_topic_that_is_deleted_here_and_there_is_let_go(leader, copy):
+    leader.create_topic("u")
+    with leader.listen() as listener, replica.follow(copy, listener.address) as standby:
+        eventually(lambda: "u" in copy and values(copy, "t") == [b"1", b"2"])
+        leader.delete_topic("t")
+        copy.delete_topic("t")
+        eventually(lambda: {each.partition.topic for each in standby.progress.partitions} == {"u"})
+        leader["u"][0].append(b"3")
+        eventually(lambda: values(copy, "u") == [b"3"])
+        assert standby.failure is None
+        if "t" in copy:  # it was made again here just before the leader's was gone
+            copy.delete_topic("t")
+        assert standby.promote() == ["u"]
+
+
+def test_a_topic_that_was_made_again_stops_alone(leader, copy, caplog):
+    leader.create_topic("u")
+    with leader.listen() as listener, replica.follow(copy, listener.address) as standby:
+        eventually(lambda: "u" in copy and values(copy, "t") == [b"1", b"2"])
+        leader.delete_topic("t")
+        leader.create_topic("t")[0].append(b"new")
+        error = eventually(lambda: standby.progress.stopped.get("t"))
+        assert "made again" in str(error)
+        assert "topic 't' is not copied: " in caplog.text
+        assert "Delete the topic here to copy the new one" in caplog.text
+        leader["u"][0].append(b"3")
+        eventually(lambda: values(copy, "u") == [b"3"])
+        assert standby.failure is None
+        assert values(copy, "t") == [b"1", b"2"]
+        assert caplog.text.count("is not copied") == 1
+        copy.delete_topic("t")
+        eventually(lambda: values(copy, "t") == [b"new"])
+        assert dict(standby.progress.stopped) == {}
+
+
+def test_a_topic_that_was_appended_to_stops_alone_and_is_promoted(leader, copy):
+    leader.create_topic("u")
+    with leader.listen() as listener, replica.follow(copy, listener.address) as standby:
+        eventually(lambda: "u" in copy and values(copy, "t") == [b"1", b"2"])
+        copy["t"][0].append(b"own")
+        assert "has diverged" in str(eventually(lambda: standby.progress.stopped.get("t")))
+        leader["u"][0].append(b"3")
+        eventually(lambda: values(copy, "u") == [b"3"])
+        time.sleep(0.2)  # it is not looked at again, which would cut it off
+        assert standby.promote() == ["t", "u"]
+        assert values(copy, "t") == [b"1", b"2", b"own"]
+
+
+def test_a_named_topic_that_is_not_there_yet(leader, copy):
+    with leader.listen() as listener, replica.follow(copy, listener.address, topics=["t", "u"]) as standby:
+        assert isinstance(eventually(lambda: standby.progress.stopped.get("u")), UnknownTopicError)
+        eventually(lambda: values(copy, "t") == [b"1", b"2"])
+        leader.create_topic("u")[0].append(b"3")
+        eventually(lambda: values(copy, "u") == [b"3"])
+        assert (standby.failure, dict(standby.progress.stopped)) == (None, {})
+
+
+def test_a_store_that_is_closed_ends_it(leader, tmp_path):
+    copy = logstore.open(tmp_path / "copy")
+    with leader.listen() as listener, replica.follow(copy, listener.address) as standby:
+        eventually(lambda: values(copy, "t") == [b"1", b"2"])
+        copy.close()
+        assert isinstance(eventually(lambda: standby.failure), ClosedError)
+
+
+@pytest.mark.parametrize("end", ["close", "promote"])
+def test_its_end_says_nothing_of_trouble(leader, copy, caplog, end):
+    with leader.listen() as listener:
+        standby = replica.follow(copy, listener.address)
+        eventually(lambda: values(copy, "t") == [b"1", b"2"])
+        time.sleep(0.05)  # it waits for records
+        getattr(standby, end)()
+    assert [each.message for each in caplog.records if each.levelname == "WARNING"] == []
+
+
+def test_a_node_is_no_standby(copy, tmp_path):
+    coordinator = FileCoordinator(tmp_path / "cluster", cluster_id=copy.cluster_id)
+    node = replica.Node(copy, 1, coordinator=coordinator)
+    try:
+        with pytest.raises(UsageError, match="a node of a cluster"):
+            replica.follow(copy, NOBODY)
+    finally:
+        node.close()
+        coordinator.close()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from logstore.bridge.trouble import check_answer
 from logstore.broker.codes import ErrorCode
 from logstore.broker.looking_up import INTERNAL_TOPICS
+from logstore.broker.pending import wait_for
 from logstore.broker.requests import (
     EARLIEST,
     LATEST,
@@ -34,6 +35,8 @@ MAX_FETCH_BYTES = 50 * 1024 * 1024
 """Of one answer, as Kafka's consumers and followers ask for."""
 MAX_PARTITION_BYTES = 4 * 1024 * 1024
 """Of one partition in it. Kafka: 1 MiB; larger answers are fewer."""
+_REACH_SECONDS: Final = 2.0
+"""How long a broker may take to answer for the first time before a warning says that none does."""
 
 
 class ClusterTopic(NamedTuple):
@@ -67,6 +70,13 @@ class ClusterQuestions:
         self._store = store
         self._broker = store.broker
         self.config = store.config
+
+    def reach(self) -> None:
+        """See whether a broker answers; if none does, that is told before a question's time is up."""
+        pending = self._broker.reach()
+        if wait_for(pending, min(_REACH_SECONDS, self.config.request_timeout_ms / 1000)) is None:
+            pending.cancel()
+            raise RetriableError(self._broker.trouble)
 
     def topics(self, names: Sequence[str] | None) -> ClusterTopics:
         """What is known of topics; None: of all but internal ones."""

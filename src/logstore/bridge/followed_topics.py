@@ -2,58 +2,68 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from typing import Final
 
 from logstore.bridge.cluster import ClusterQuestions, ClusterTopic, ClusterTopics
 from logstore.config import TopicConfig
-from logstore.errors import UsageError
-from logstore.logdir.followed import Followed, read_followed, write_followed
+from logstore.errors import CorruptionError, LogstoreError, UnknownTopicError, UsageError
+from logstore.logdir.followed import Followed, change_followed
 from logstore.partition.log import Log
 from logstore.store import Store
-
-_writing: Final = threading.Lock()
-"""Held while ``followed.json`` is read and replaced: several bridges of a store may do so."""
 
 
 class FollowedTopics:
     """Makes the topics, and keeps which cluster each is of."""
 
-    def __init__(self, store: Store, cluster: ClusterQuestions) -> None:
+    def __init__(self, store: Store, cluster: ClusterQuestions, leader: tuple[str, ...]) -> None:
+        """``leader``: its addresses, if a standby follows it."""
         self._store = store
         self._cluster = cluster
+        self._leader = leader
 
     def logs(self, name: str) -> Iterator[Log]:
         """The logs of a topic."""
         return iter(self._store[name])
 
-    def prepare(self, found: ClusterTopics) -> None:
+    def prepare(self, found: ClusterTopics) -> dict[str, LogstoreError]:
         """Make the topics that are not here, with as many partitions, the settings and, if it is free, the id
         of the cluster's; and the partitions that are new.
 
         What a topic is a copy of is stored first: a crash in between leaves a note of a topic that does not
         exist, which means nothing.
 
-        Raises:
-            UsageError: a topic here is of another cluster, of an earlier topic of that name, or no copy.
+        Returns:
+            Why topics cannot be followed: they are here of another cluster, of an earlier topic of that name,
+            no copies, or damaged.
         """
-        with _writing:
-            self._note(found)
-        for topic in found.topics.values():
-            self._make(topic)
-
-    def _note(self, found: ClusterTopics) -> None:
+        refused: dict[str, LogstoreError] = {}
         directory = self._store.directory
-        files, path = directory.context.files, directory.path
-        followed = read_followed(files, path)
+        with change_followed(directory.context.files, directory.path) as followed:
+            for topic in found.topics.values():
+                source = Followed(found.cluster_id, topic.topic_id, self._leader)
+                try:
+                    if topic.name in self._store:
+                        self._check_same(topic.name, followed.get(topic.name), source)
+                    followed[topic.name] = source
+                except UsageError as error:
+                    directory.check_open()
+                    refused[topic.name] = error
         for topic in found.topics.values():
-            source = Followed(found.cluster_id, topic.topic_id)
-            if topic.name in self._store:
-                self._check_same(topic.name, followed.get(topic.name), source)
-            if followed.get(topic.name) != source:
-                followed[topic.name] = source
-                write_followed(files, path, followed)
+            if topic.name not in refused:
+                try:
+                    self._make(topic)
+                except (UsageError, CorruptionError) as error:
+                    directory.check_open()
+                    refused[topic.name] = error
+        return refused
+
+    def are_here(self, name: str, log: Log | None) -> bool:
+        """Whether the store still has the topic, and this log of it: it was not deleted here, nor the log
+        opened again."""
+        try:
+            return name in self._store and (log is None or self._store.directory.log(log.partition) is log)
+        except (UnknownTopicError, CorruptionError):
+            return False
 
     def _check_same(self, name: str, noted: Followed | None, source: Followed) -> None:
         if noted is None:
@@ -62,6 +72,13 @@ class FollowedTopics:
                     f"topic {name!r} of {self._store.path} has records of its own, and is not a copy of the "
                     "cluster's. Pull into another store, or delete it here first"
                 )
+        elif noted.is_promoted:
+            raise UsageError(
+                f"topic {name!r} of {self._store.path} was promoted, and is the store's own; it is not "
+                "copied again. Follow into another store, or delete it here first"
+                + ". Its promotion was cut short: promote() completes it"
+                * bool(noted.leader)
+            )
         elif noted.cluster_id != source.cluster_id:
             raise UsageError(
                 f"topic {name!r} of {self._store.path} is a copy of cluster {noted.cluster_id}; this is "
@@ -86,6 +103,7 @@ class FollowedTopics:
                 f"topic {topic.name!r} has {len(here)} partitions here and {count} at the cluster: it is not "
                 "a copy of the cluster's"
             )
+        list(here)  # raises if one is damaged
 
     def _settings_of(self, name: str) -> TopicConfig:
         """The cluster's, as far as they are known here."""

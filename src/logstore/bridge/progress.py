@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from logstore.errors import LogstoreError
 from logstore.model import TopicPartition
 
 
@@ -37,6 +39,9 @@ class PullProgress(NamedTuple):
     """Offsets that the cluster had deleted before they were copied."""
     trouble: str | None
     """Why nothing is copied at the moment; None if nothing is wrong."""
+    stopped: Mapping[str, LogstoreError]
+    """Of a standby: topics that cannot be copied any more, and why; they are not among ``partitions``. The
+    others are copied."""
 
     @property
     def lag(self) -> int:

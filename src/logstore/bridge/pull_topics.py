@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from logstore.arguments import check_flag, plain_text
-from logstore.bridge.cluster import ClusterQuestions, ClusterTopic
+from logstore.bridge.cluster import ClusterQuestions, ClusterTopic, ClusterTopics
 from logstore.bridge.followed_topics import FollowedTopics
 from logstore.bridge.partition_copy import CopyCounts, PartitionCopy
 from logstore.bridge.progress import PartitionProgress, PullProgress
@@ -20,9 +21,10 @@ from logstore.bridge.trouble import Trouble
 from logstore.broker.looking_up import INTERNAL_TOPICS
 from logstore.broker.requests import FetchedPartition
 from logstore.connected import RemoteStore
-from logstore.errors import RetriableError, UnknownTopicError, UsageError
+from logstore.errors import CorruptionError, LogstoreError, RetriableError, UnknownTopicError, UsageError
 from logstore.format.names import check_topic_name
 from logstore.model import TopicPartition
+from logstore.partition.log import Log
 from logstore.store import Store
 from logstore.warning import warn
 
@@ -79,11 +81,19 @@ class PullBridge:
     nothing else may append to them.
     """
 
-    def __init__(self, source: RemoteStore, store: Store, topics: Sequence[str] | None) -> None:
-        """``topics``: None follows all that there are, and those that come, except for internal ones. One
-        that is deleted at the cluster is then followed no more."""
+    def __init__(
+        self, source: RemoteStore, store: Store, topics: Sequence[str] | None, leader: Sequence[str] = ()
+    ) -> None:
+        """
+        Args:
+            topics: None follows all that there are, and those that come, except for internal ones. One that
+                is deleted at the cluster is then followed no more.
+            leader: its addresses, for a standby: it goes on without a topic that cannot be copied.
+        """
         self._cluster = ClusterQuestions(source)
-        self._topics = FollowedTopics(store, self._cluster)
+        self._store = store
+        self._topics = FollowedTopics(store, self._cluster, tuple(leader))
+        self._is_standby = bool(leader)
         self._names = None if topics is None else tuple(topics)
         self._counts = CopyCounts()
         self._copies: dict[TopicPartition, PartitionCopy] = {}
@@ -91,7 +101,13 @@ class PullBridge:
         """In which to fetch: those first that got nothing last time."""
         self._refresh_at = 0.0
         self._misses = 0
+        self._was_reached = False
+        """Whether the cluster has ever answered."""
         self._leaders: dict[str, ClusterTopic] = {}
+        self._refused: dict[str, LogstoreError] = {}
+        """Of a standby: what cannot be followed, as it was when the topics were last looked at."""
+        self._stopped: dict[str, LogstoreError] = {}
+        """Of a standby: what could not be copied any more, until the topic is deleted here."""
         self._trouble = Trouble("pulling " + ("all topics" if topics is None else ", ".join(topics)))
         self._stopping = threading.Event()
         store.directory.check_open()
@@ -136,6 +152,8 @@ class PullBridge:
                     return
                 self._count_misses()
             except (RetriableError, UnknownTopicError) as error:
+                if self._stopping.is_set():
+                    return  # its connection may be closed already
                 if self._names is not None and isinstance(error, UnknownTopicError):
                     raise
                 self._refresh_at = 0.0  # a topic may have been deleted in between
@@ -163,6 +181,7 @@ class PullBridge:
             counts.truncated,
             counts.skipped,
             self._trouble.reason,
+            self._refused | self._stopped,
         )
 
     # One step
@@ -184,24 +203,52 @@ class PullBridge:
         if time.monotonic() >= self._refresh_at:
             self._refresh()
         for copy in self._order:
-            if not copy.is_compared:
-                copy.compare(self._epoch_of(copy.partition))
+            if self._is_copied(copy) and not copy.is_compared:
+                compare = partial(copy.compare, self._epoch_of(copy.partition))
+                self._attempt(copy.partition.topic, compare, copy.log)
         order = self._order
+        if not order:
+            self._stopping.wait(_WAIT_MS / 1000)
+            return until_end
         answers = self._cluster.fetch([each.wanted for each in order], 0 if until_end else _WAIT_MS)
         for copy, answer in zip(order, answers, strict=True):
-            copy.take(answer)
-        self._order = _hungry_first(order, answers)
+            if self._is_copied(copy):
+                self._attempt(copy.partition.topic, partial(copy.take, answer), copy.log)
+        self._order = [each for each in _hungry_first(order, answers) if self._is_copied(each)]
         all_empty = not any(answer.data for answer in answers)
         pairs = zip(order, answers, strict=True)
         return until_end and all(copy.is_at_end(answer, all_empty=all_empty) for copy, answer in pairs)
 
-    def _let_go(self, names: Collection[str]) -> None:
-        """Topics were deleted at the cluster."""
-        for name in sorted(names):
-            warn("topic %r was deleted at the cluster; what was copied is still here", name)
-            for partition in [each for each in self._copies if each.topic == name]:
-                copy = self._copies.pop(partition)
-                self._order.remove(copy)
+    def _is_copied(self, copy: PartitionCopy) -> bool:
+        return self._copies.get(copy.partition) is copy
+
+    def _attempt(self, name: str, work: Callable[[], None], log: Log | None = None) -> None:
+        """Do a part of the work for a topic, or for one of its logs. What was deleted here is looked at
+        again. A standby goes on without a topic that cannot be copied."""
+        try:
+            work()
+        except LogstoreError as error:
+            if not self._topics.are_here(name, log):
+                self._forget(name)
+                self._refresh_at = 0.0
+            elif not self._is_standby or not isinstance(error, (UsageError, CorruptionError)):
+                raise
+            elif isinstance(error, UnknownTopicError):  # the next look tells whether it was deleted
+                for copy in self._copies_of(name):
+                    copy.is_compared = False
+            else:
+                self._stopped[name] = error
+                self._forget(name)
+                _tell_end(name, error)
+
+    def _copies_of(self, name: str) -> list[PartitionCopy]:
+        return [copy for copy in self._copies.values() if copy.partition.topic == name]
+
+    def _forget(self, name: str) -> None:
+        """Copy a topic no more."""
+        for copy in self._copies_of(name):
+            del self._copies[copy.partition]
+        self._order = [each for each in self._order if each.partition.topic != name]
 
     def _epoch_of(self, partition: TopicPartition) -> int:
         return self._leaders[partition.topic].leader_epochs[partition.partition]
@@ -210,31 +257,65 @@ class PullBridge:
         """Look at the topics: which partitions there are, and in which epochs their leaders are.
 
         Raises:
-            UnknownTopicError, UsageError: a topic is gone, or is another.
+            UnknownTopicError, UsageError: a topic is gone, or is another. A standby goes on without it.
         """
+        if not self._was_reached:
+            self._cluster.reach()
         found = self._cluster.topics(self._names)
+        self._was_reached = True
+        refused = self._missing(found)
+        if refused and not self._is_standby:
+            raise next(iter(refused.values()))
+        for name in self._leaders.keys() - found.topics.keys():
+            self._let_go(name)
+        self._stopped = {name: error for name, error in self._stopped.items() if name in self._store}
+        refused |= self._topics.prepare(found)
+        if refused and not self._is_standby:
+            raise next(iter(refused.values()))
+        for name, error in refused.items():
+            self._forget(name)
+            if type(error) is not type(self._refused.get(name)):
+                _tell_end(name, error)
+        self._leaders, self._refused = found.topics, refused
+        self._refresh_at = time.monotonic() + REFRESH_MS / 1000
+        for name, topic in found.topics.items():
+            if name not in refused and name not in self._stopped:
+                self._attempt(name, partial(self._take_up, topic))
+
+    def _missing(self, found: ClusterTopics) -> dict[str, LogstoreError]:
+        """The named topics that the cluster does not have."""
+        missing: dict[str, LogstoreError] = {}
         for name in self._names or ():
             if name not in found.topics:
                 was_there = name in self._leaders
-                raise UnknownTopicError(
+                missing[name] = UnknownTopicError(
                     f"the cluster {found.cluster_id} has no topic {name!r}"
                     + ": it was deleted there. What was copied is still here" * was_there
                 )
-        self._let_go(self._leaders.keys() - found.topics.keys())
-        self._topics.prepare(found)
-        self._leaders = found.topics
-        for name in self._names or found.topics:
-            for log in self._topics.logs(name):
-                copy = self._copies.get(log.partition)
-                if copy is None or copy.log is not log:  # it is new, or was opened again
-                    copy = self._copies[log.partition] = PartitionCopy(
-                        self._cluster, log, found.topics[name].topic_id, self._counts
-                    )
-                    self._order = [each for each in self._order if each.partition != log.partition]
-                    self._order.append(copy)
-                elif copy.leader_epoch != self._epoch_of(log.partition):
-                    copy.is_compared = False
-        self._refresh_at = time.monotonic() + REFRESH_MS / 1000
+        return missing
+
+    def _let_go(self, name: str) -> None:
+        """A topic was deleted at the cluster."""
+        if self._names is None and name in self._store:
+            warn("topic %r was deleted at the cluster; what was copied is still here", name)
+        self._forget(name)
+
+    def _take_up(self, topic: ClusterTopic) -> None:
+        """Copy the partitions of a topic that are new, or were opened again."""
+        for log in self._topics.logs(topic.name):
+            copy = self._copies.get(log.partition)
+            if copy is None or copy.log is not log:
+                copy = self._copies[log.partition] = PartitionCopy(
+                    self._cluster, log, topic.topic_id, self._counts
+                )
+                self._order = [each for each in self._order if each.partition != log.partition]
+                self._order.append(copy)
+            elif copy.leader_epoch != self._epoch_of(log.partition):
+                copy.is_compared = False
+
+
+def _tell_end(name: str, error: LogstoreError) -> None:
+    warn("topic %r is not copied: %s", name, error)
 
 
 def _hungry_first(order: Sequence[PartitionCopy], answers: Sequence[FetchedPartition]) -> list[PartitionCopy]:

@@ -8,8 +8,10 @@ How far a copy has come is not in it: that is the end of each log.
 
 from __future__ import annotations
 
+import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from logstore.errors import CorruptionError
@@ -25,6 +27,9 @@ _WHAT_TO_DO: Final = (
     "be followed again when they were deleted"
 )
 
+_changing: Final = threading.Lock()
+"""Held while the file is read and replaced: several bridges of a store may do so."""
+
 
 class Followed(NamedTuple):
     """What a topic is a copy of."""
@@ -32,6 +37,11 @@ class Followed(NamedTuple):
     cluster_id: str
     topic_id: uuid.UUID | None
     """The topic's id there; None if the cluster has no ids."""
+    leader: tuple[str, ...] = ()
+    """The addresses that a standby was given of its leader; none if a bridge pulls the topic."""
+    is_promoted: bool = False
+    """Whether the standby was promoted: the topic is the store's own, or is about to be as long as a leader
+    is noted."""
 
 
 def read_followed(files: Files, directory: str) -> dict[str, Followed]:
@@ -54,15 +64,35 @@ def write_followed(files: Files, directory: str, followed: Mapping[str, Followed
     write_json_file(files, f"{directory}/{FOLLOWED_NAME}", encode_followed(followed), MAX_FOLLOWED_BYTES)
 
 
+@contextmanager
+def change_followed(files: Files, directory: str) -> Iterator[dict[str, Followed]]:
+    """The followed topics, to be changed in the block: what it leaves is stored, all at once, unless it
+    raises.
+
+    Raises:
+        CorruptionError, UnsupportedVersionError, UsageError: as reading and writing do.
+    """
+    with _changing:
+        before = read_followed(files, directory)
+        followed = dict(before)
+        yield followed
+        if followed != before:
+            write_followed(files, directory, followed)
+
+
 def encode_followed(followed: Mapping[str, Followed]) -> bytes:
-    topics = {
-        name: {
-            "cluster": each.cluster_id,
-            "id": None if each.topic_id is None else encode_base64_uuid(each.topic_id),
-        }
-        for name, each in sorted(followed.items())
-    }
+    topics = {name: _encode_topic(each) for name, each in sorted(followed.items())}
     return encode_json(VERSION, topics=topics)
+
+
+def _encode_topic(followed: Followed) -> dict[str, Any]:
+    topic_id = None if followed.topic_id is None else encode_base64_uuid(followed.topic_id)
+    described: dict[str, Any] = {"cluster": followed.cluster_id, "id": topic_id}
+    if followed.leader:
+        described["leader"] = list(followed.leader)
+    if followed.is_promoted:
+        described["promoted"] = True
+    return described
 
 
 def decode_followed(data: bytes) -> dict[str, Followed]:
@@ -78,8 +108,11 @@ def decode_followed(data: bytes) -> dict[str, Followed]:
 def _decode_topic(name: str, described: Any) -> Followed:
     if isinstance(described, dict):
         cluster_id, topic_id = described.get("cluster"), described.get("id")
-        if type(cluster_id) is str and topic_id is None:
-            return Followed(cluster_id, None)
-        if type(cluster_id) is str and type(topic_id) is str:
-            return Followed(cluster_id, decode_base64_uuid(topic_id))
-    raise CorruptionError(f"topic {name!r} has no cluster, or no id")
+        leader, is_promoted = described.get("leader", []), described.get("promoted", False)
+        is_known = type(leader) is list and all(type(each) is str for each in leader)
+        if type(cluster_id) is str and is_known and type(is_promoted) is bool:
+            if topic_id is None:
+                return Followed(cluster_id, None, tuple(leader), is_promoted)
+            if type(topic_id) is str:
+                return Followed(cluster_id, decode_base64_uuid(topic_id), tuple(leader), is_promoted)
+    raise CorruptionError(f"topic {name!r} has no cluster, no id, or a leader that is none")

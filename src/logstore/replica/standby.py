@@ -7,9 +7,9 @@ from typing import Any, Self
 
 from logstore.bridge.progress import PullProgress
 from logstore.bridge.pull_topics import PullBridge, check_names
-from logstore.connected import connect
+from logstore.connected import prepare_connection
 from logstore.errors import ClosedError, LogstoreError
-from logstore.model import Role
+from logstore.replica.promotion import begin_promotion, end_promotion, promote_topic
 from logstore.schedule import start_thread
 from logstore.store import Store
 from logstore.warning import inform, warn
@@ -27,7 +27,8 @@ def follow(
             standby.promote()  # the leader is gone: the store's topics are its own now
 
     The copy has the same records at the same offsets, byte for byte, up to the leader's high watermark; see
-    :func:`logstore.bridge.pull`. While the leader does not answer, it is asked again.
+    :func:`logstore.bridge.pull`. Returns at once: while the leader does not answer, it is asked again, and
+    the copy can be read, and promoted.
 
     Args:
         store: open for writing.
@@ -36,7 +37,8 @@ def follow(
         settings: of the connection, as for :func:`logstore.connect`.
 
     Raises:
-        UsageError: an internal topic is named, or none.
+        UsageError: an internal topic is named, or none; an address is none; or the store is a node.
+        InvalidConfigError: a setting is unknown, or its value bad.
         ReadOnlyError, ClosedError: the store cannot be written.
     """
     return Standby(store, source, topics, settings)
@@ -53,13 +55,16 @@ class Standby:
         settings: dict[str, Any],
     ) -> None:
         names = None if topics is None else check_names(topics)
+        store.check_topics_own()
         self._store = store
-        self._source = ", ".join(map(str, source))
+        self._names = names
+        self._leader = tuple(dict.fromkeys(each for given in source for each in _addresses_in(given)))
+        self._source = ", ".join(self._leader)
         self._is_ended = self._is_promoted = False
         self._failure: LogstoreError | None = None
-        self._remote = connect(*source, **settings)
+        self._remote = prepare_connection(*source, **settings)
         try:
-            self._bridge = PullBridge(self._remote, store, names)
+            self._bridge = PullBridge(self._remote, store, names, self._leader)
             self._thread = start_thread(self._run, "logstore-standby", what="to follow a leader")
         except BaseException:
             self._remote.close()
@@ -75,37 +80,43 @@ class Standby:
 
     @property
     def progress(self) -> PullProgress:
-        """How far the copy is: of each partition its position and the leader's end, as it was last seen."""
+        """How far the copy is: of each partition its position and the leader's end, as it was last seen. Also
+        which topics cannot be copied any more, and why; and why the leader does not answer."""
         return self._bridge.progress
 
     @property
     def failure(self) -> LogstoreError | None:
-        """Why it copies no more; None while it does."""
-        return self._failure
+        """Why it copies nothing any more; None while it copies any topic, or waits for the leader."""
+        progress = self.progress
+        if self._failure is not None or progress.partitions:
+            return self._failure
+        return next(iter(progress.stopped.values()), None)
 
     def promote(self) -> list[str]:
-        """Copy nothing any more, and make the copied topics the store's own: they can be appended to.
+        """Copy nothing any more, and make the copied topics the store's own: they can be appended to. These
+        are all that the store has of this leader, or those of ``topics``: whether or not the leader answers,
+        or still has them; and those that an earlier promotion, which a crash has cut short, has left.
 
         Each log begins a new leader epoch, so that a log that went on elsewhere is told from it. What the
         leader had acknowledged and was not copied yet is not there: :attr:`progress` tells how far it was.
-        See to it first that the old leader serves no clients any more.
+        See to it first that the old leader serves no clients any more. The topics are never copied again
+        unless they are deleted here.
 
         Returns:
             The topics' names.
 
         Raises:
             ClosedError: it was promoted before.
+            UsageError: what was copied is of another leader.
             StorageError: the disk failed. Call it again.
         """
         if self._is_promoted:
             raise ClosedError("it was promoted before")
         self._end()
-        names = sorted({each.partition.topic for each in self.progress.partitions})
+        names = begin_promotion(self._store, self._leader, self._names)
         for name in names:
-            for log in self._store[name]:
-                if log.role is Role.FOLLOWER:
-                    log.assign_leader_epoch(log.leader_epoch + 1)
-                    log.set_role(Role.ALONE)
+            promote_topic(self._store, name)
+        end_promotion(self._store, names)
         self._is_promoted = True
         inform("%s: %d topics are the store's own now", self._source, len(names))
         return names
@@ -129,3 +140,7 @@ class Standby:
 
     def __repr__(self) -> str:
         return f"<Standby of {self._source!r}>"
+
+
+def _addresses_in(given: object) -> list[str]:
+    return [each.strip() for each in str(given).split(",")]

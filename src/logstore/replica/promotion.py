@@ -1,0 +1,84 @@
+"""The promotion of a standby: copies become the store's own.
+
+Which topics are copies of which leader is noted in the store (``followed.json``): so it does not need the
+leader, nor that the leader still has them. The promotion of all topics is decided by one write of these
+notes, and what a crash leaves undone then, the next promotion does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from logstore.errors import UsageError
+from logstore.logdir.followed import Followed, change_followed
+from logstore.model import Role
+from logstore.partition.log import Log
+from logstore.store import Store
+from logstore.warning import warn
+
+
+def begin_promotion(store: Store, leader: Sequence[str], topics: Collection[str] | None) -> list[str]:
+    """Decide, durably, that copies are the store's own: nothing is copied into them from now on.
+
+    Args:
+        leader: its addresses; each topic that a standby has copied from one of them is meant, or from the
+            same cluster.
+        topics: None, or the names of those that are meant.
+
+    Returns:
+        The names of the topics whose promotion has begun.
+
+    Raises:
+        UsageError: all copies that are here are another leader's.
+        StorageError: the disk failed; nothing is decided.
+    """
+    directory = store.directory
+    with change_followed(directory.context.files, directory.path) as followed:
+        copies = {
+            name: each
+            for name, each in followed.items()
+            if each.leader and name in store and (topics is None or name in topics)
+        }
+        names = _names_of(copies, leader)
+        if copies and not names:
+            name, other = next(iter(copies.items()))
+            ours, theirs = ", ".join(leader), ", ".join(other.leader)
+            raise UsageError(
+                f"{store.path} has no copies of {ours}, and topic {name!r} is a copy of {theirs}: "
+                f"follow(store, {theirs!r}) and promote() that, also if nobody answers there"
+            )
+        followed.update({name: copies[name]._replace(is_promoted=True) for name in names})
+    return names
+
+
+def _names_of(copies: dict[str, Followed], leader: Sequence[str]) -> list[str]:
+    """The copies of a leader; also those that it had when it had other addresses."""
+    addresses = set(leader)
+    clusters = {each.cluster_id for each in copies.values() if addresses.intersection(each.leader)}
+    return sorted(name for name, each in copies.items() if each.cluster_id in clusters)
+
+
+def promote_topic(store: Store, name: str) -> None:
+    """Make the logs of a topic the store's own. One that is damaged stays a copy, and a warning says so."""
+    directory = store.directory
+    for log in directory.logs():
+        if log.partition.topic == name and log.role is Role.FOLLOWER:
+            _promote(log)
+    for partition in directory.damaged:
+        if partition.topic == name:
+            warn("%s is damaged, and stays a copy; when it is mended, log.set_role(Role.ALONE)", partition)
+
+
+def _promote(log: Log) -> None:
+    """A crash in between leaves a follower, which is promoted again."""
+    log.assign_leader_epoch(log.leader_epoch + 1)
+    log.set_role(Role.ALONE)
+
+
+def end_promotion(store: Store, names: Collection[str]) -> None:
+    """Note that it is done: the topics are no copies any more."""
+    directory = store.directory
+    with change_followed(directory.context.files, directory.path) as followed:
+        for name in names:
+            if name in followed:
+                followed[name] = followed[name]._replace(leader=())
