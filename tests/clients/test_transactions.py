@@ -370,6 +370,17 @@ class TestHanging:
         with pytest.raises(InvalidTransactionStateError, match="is not there any more"):
             store.abort_hanging(hanging)
 
+    def test_one_whose_last_marker_is_of_a_later_coordinator(self, store):
+        """As Kafka leaves it, whose coordinators have epochs."""
+        log = store["b"][0]
+        log.extend([b"1"], producer=ProducerIdentity(7, 3, 0, transactional=True))
+        log.append_end_marker(7, 3, committed=True, coordinator_epoch=5)
+        log.extend([b"2"], producer=ProducerIdentity(7, 3, 1, transactional=True))
+        log.extend([b"3"])
+        (hanging,) = store.transactions()
+        store.abort_hanging(hanging)
+        assert committed(store, "b") == [b"1", b"3"]
+
     def test_wrong_use(self, store):
         with pytest.raises(UsageError, match=r"store.transactions\(\)"):
             store.abort_hanging("x")

@@ -11,7 +11,8 @@ import logstore
 from logstore import bridge, replica
 from logstore.errors import ClosedError, UnknownTopicError, UsageError
 from logstore.logdir.followed import Followed, read_followed
-from logstore.model import Role
+from logstore.model import Isolation, ProducerIdentity, Role
+from logstore.partition.log import Log
 from logstore.replica import standby as standby_module
 from logstore.replica.coordination.files import FileCoordinator
 
@@ -126,8 +127,9 @@ def test_topics_that_cannot_be_followed(copy, topics):
 
 def copied(leader, copy, topics=None):
     """The address of a leader that was copied."""
-    with leader.listen() as listener, replica.follow(copy, listener.address, topics=topics):
+    with leader.listen() as listener, replica.follow(copy, listener.address, topics=topics) as standby:
         names = topics or list(leader)
+        eventually(lambda: {each.partition.topic for each in standby.progress.partitions} == set(names))
         eventually(lambda: all(values(copy, name) == values(leader, name) for name in names))
         eventually(lambda: all(log.role is Role.FOLLOWER for name in names for log in copy[name]))
         return listener.address
@@ -188,17 +190,14 @@ def test_a_promotion_that_was_killed_is_completed(leader, tmp_path, monkeypatch,
     def promote_topic(store, name):
         if name == before:
             raise KeyboardInterrupt
-        plain(store, name)
-
-    def end_promotion(store, names):
-        raise KeyboardInterrupt
+        return plain(store, name)
 
     plain = standby_module.promote_topic
     with logstore.open(tmp_path / "copy") as copy:
         address = copied(leader, copy)
         with monkeypatch.context() as patched:
             patched.setattr(standby_module, "promote_topic", promote_topic)
-            patched.setattr(standby_module, "end_promotion", end_promotion)
+            patched.setattr(standby_module, "end_promotion", interrupted)
             standby = replica.follow(copy, NOBODY, address)
             with pytest.raises(KeyboardInterrupt):
                 standby.promote()
@@ -240,6 +239,59 @@ def test_what_was_promoted_is_copied_again_when_it_was_deleted(leader, copy):
         eventually(lambda: values(copy, "t") == [b"1", b"2", b"3"])
         assert standby.failure is None
         assert standby.promote() == ["t"]
+
+
+def transactions_of_three(leader):
+    """One is committed, one is open in two partitions, and one was committed before and is open again."""
+    identity = partial(ProducerIdentity, transactional=True)
+    one, other = leader["t"]
+    one.extend([b"committed"], producer=identity(7, 0, 0))
+    one.append_end_marker(7, 0, committed=True)
+    for log in leader["t"]:
+        log.extend([b"open"], producer=identity(8, 2, 0))
+    other.extend([b"committed, too"], producer=identity(9, 1, 0))
+    other.append_end_marker(9, 1, committed=True, coordinator_epoch=5)
+    other.extend([b"open"], producer=identity(9, 1, 1))
+    other.extend([b"behind"])
+
+
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+
+def committed(log):
+    return [record.value for record in log.read(isolation=Isolation.COMMITTED)]
+
+
+@pytest.mark.parametrize("is_cut_short", [False, True])
+def test_transactions_that_are_open_are_aborted(leader, tmp_path, caplog, monkeypatch, is_cut_short):
+    transactions_of_three(leader)
+    with logstore.open(tmp_path / "copy") as copy:
+        address = copied(leader, copy)
+        standby = replica.follow(copy, address)
+        if is_cut_short:  # the process is killed after the markers of the first partition
+            with monkeypatch.context() as patched:
+                patched.setattr(Log, "set_role", interrupted)
+                with pytest.raises(KeyboardInterrupt):
+                    standby.promote()
+    with logstore.open(tmp_path / "copy") as copy:
+        replica.follow(copy, address).promote()
+        assert "2 transactions were open in them, and are aborted" in caplog.text
+        one, other = copy["t"]
+        one.append(b"own", flush=True)
+        other.append(b"own", flush=True)
+        assert committed(one) == [b"1", b"2", b"committed", b"own"]
+        assert committed(other) == [b"committed, too", b"behind", b"own"]
+        assert copy.transactions() == []
+    with logstore.open(tmp_path / "copy") as copy:
+        assert committed(copy["t"][1]) == [b"committed, too", b"behind", b"own"]
+        assert copy.verify()
+
+
+def test_what_is_open_in_a_copy_is_left_open_when_it_is_closed(leader, copy):
+    transactions_of_three(leader)
+    copied(leader, copy)
+    assert len(copy["t"][1].open_transactions()) == 2
 
 
 def test_only_the_named_topics_are_promoted(leader, copy):

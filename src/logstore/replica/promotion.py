@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from logstore.clients.transactions.status import abort_open
 from logstore.errors import UsageError
 from logstore.logdir.followed import Followed, change_followed
 from logstore.model import Role
@@ -58,21 +59,30 @@ def _names_of(copies: dict[str, Followed], leader: Sequence[str]) -> list[str]:
     return sorted(name for name, each in copies.items() if each.cluster_id in clusters)
 
 
-def promote_topic(store: Store, name: str) -> None:
-    """Make the logs of a topic the store's own. One that is damaged stays a copy, and a warning says so."""
+def promote_topic(store: Store, name: str) -> set[tuple[int, int]]:
+    """Make the logs of a topic the store's own. One that is damaged stays a copy, and a warning says so.
+
+    Returns:
+        The producers, by id and epoch, whose transactions were open, and are aborted: the markers that would
+        have ended them were not copied, and no coordinator here knows of them.
+    """
+    aborted: set[tuple[int, int]] = set()
     directory = store.directory
     for log in directory.logs():
         if log.partition.topic == name and log.role is Role.FOLLOWER:
-            _promote(log)
+            aborted |= _promote(log)
     for partition in directory.damaged:
         if partition.topic == name:
             warn("%s is damaged, and stays a copy; when it is mended, log.set_role(Role.ALONE)", partition)
+    return aborted
 
 
-def _promote(log: Log) -> None:
+def _promote(log: Log) -> set[tuple[int, int]]:
     """A crash in between leaves a follower, which is promoted again."""
     log.assign_leader_epoch(log.leader_epoch + 1)
-    log.set_role(Role.ALONE)
+    aborted = abort_open(log)
+    log.set_role(Role.ALONE)  # flushes it, too
+    return aborted
 
 
 def end_promotion(store: Store, names: Collection[str]) -> None:

@@ -62,6 +62,8 @@ class Standby:
         self._source = ", ".join(self._leader)
         self._is_ended = self._is_promoted = False
         self._failure: LogstoreError | None = None
+        self._aborted: set[tuple[int, int]] = set()
+        """The producers whose transactions the promotion has ended."""
         self._remote = prepare_connection(*source, **settings)
         try:
             self._bridge = PullBridge(self._remote, store, names, self._leader)
@@ -99,6 +101,7 @@ class Standby:
 
         Each log begins a new leader epoch, so that a log that went on elsewhere is told from it. What the
         leader had acknowledged and was not copied yet is not there: :attr:`progress` tells how far it was.
+        Transactions that are open in the copy are aborted: those whose markers were not copied yet.
         See to it first that the old leader serves no clients any more. The topics are never copied again
         unless they are deleted here.
 
@@ -115,10 +118,16 @@ class Standby:
         self._end()
         names = begin_promotion(self._store, self._leader, self._names)
         for name in names:
-            promote_topic(self._store, name)
+            self._aborted |= promote_topic(self._store, name)
         end_promotion(self._store, names)
         self._is_promoted = True
-        inform("%s: %d topics are the store's own now", self._source, len(names))
+        tell = warn if self._aborted else inform
+        tell(
+            "%s: %d topics are the store's own now; %d transactions were open in them, and are aborted",
+            self._source,
+            len(names),
+            len(self._aborted),
+        )
         return names
 
     def _end(self) -> None:

@@ -87,8 +87,29 @@ def abort_hanging(directory: LogDirectory, broker: Broker, status: TransactionSt
         )
     for partition in status.partitions:
         log = directory.log(partition)
-        log.append_end_marker(status.producer_id, status.producer_epoch, committed=False)
+        abort_open(log, status.producer_id)
         log.flush()
+
+
+def abort_open(log: Log, producer_id: int | None = None) -> set[tuple[int, int]]:
+    """Give a log the markers that its open transactions lack, or the one of a producer: of the epoch of the
+    producer, and of the coordinator that has written its last marker, as if that had aborted them.
+
+    Returns:
+        The producers' ids and epochs.
+    """
+    aborted = set()
+    for each in log.active_producers():
+        is_meant = producer_id in (None, each.producer_id)
+        if is_meant and each.transaction_first_offset is not None:
+            log.append_end_marker(
+                each.producer_id,
+                each.producer_epoch,
+                committed=False,
+                coordinator_epoch=max(each.coordinator_epoch, 0),
+            )
+            aborted.add((each.producer_id, each.producer_epoch))
+    return aborted
 
 
 def _described(broker: Broker) -> list[DescribedTransaction]:
