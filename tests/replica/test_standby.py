@@ -119,6 +119,23 @@ def test_why_it_copies_no_more(leader, copy):
         assert values(copy, "t") == [b"its own"]
 
 
+def test_two_do_not_copy_the_same(leader, copy):
+    leader.create_topic("u")
+    with leader.listen() as listener:
+        address = listener.address
+        for one, two in (None, None), (None, ["t"]), (["t"], None), (["t", "u"], ["u"]):
+            with replica.follow(copy, address, topics=one) as first:
+                with pytest.raises(UsageError, match=r"close\(\) it first"):
+                    replica.follow(copy, NOBODY, address, topics=two)
+                eventually(lambda: first.progress.partitions)
+        with replica.follow(copy, address, topics=["t"]), replica.follow(copy, address, topics=["u"]):
+            eventually(lambda: "u" in copy and values(copy, "t") == [b"1", b"2"])
+        first = replica.follow(copy, address, topics=["t"])
+        first.promote()
+        with replica.follow(copy, address), replica.follow(copy, NOBODY):  # those of another leader
+            pass
+
+
 @pytest.mark.parametrize("topics", [(), ["__consumer_offsets"]])
 def test_topics_that_cannot_be_followed(copy, topics):
     with pytest.raises(UsageError):

@@ -3,16 +3,23 @@ to read from."""
 
 from __future__ import annotations
 
-from typing import Any, Self
+import threading
+import weakref
+from typing import Any, Final, Self
 
 from logstore.bridge.progress import PullProgress
 from logstore.bridge.pull_topics import PullBridge, check_names
 from logstore.connected import prepare_connection
-from logstore.errors import ClosedError, LogstoreError
+from logstore.errors import ClosedError, LogstoreError, UsageError
 from logstore.replica.promotion import begin_promotion, end_promotion, promote_topic
 from logstore.schedule import start_thread
 from logstore.store import Store
 from logstore.warning import inform, warn
+
+_beginning: Final = threading.Lock()
+"""Guards what is below."""
+_open: Final[weakref.WeakSet[Standby]] = weakref.WeakSet()
+"""The standbys that copy, of all stores."""
 
 
 def follow(
@@ -37,7 +44,8 @@ def follow(
         settings: of the connection, as for :func:`logstore.connect`.
 
     Raises:
-        UsageError: an internal topic is named, or none; an address is none; or the store is a node.
+        UsageError: an internal topic is named, or none; an address is none; the store is a node; or a standby
+            that is open copies the same topics into it.
         InvalidConfigError: a setting is unknown, or its value bad.
         ReadOnlyError, ClosedError: the store cannot be written.
     """
@@ -66,11 +74,34 @@ class Standby:
         """The producers whose transactions the promotion has ended."""
         self._remote = prepare_connection(*source, **settings)
         try:
+            self._begin()
             self._bridge = PullBridge(self._remote, store, names, self._leader)
             self._thread = start_thread(self._run, "logstore-standby", what="to follow a leader")
         except BaseException:
+            with _beginning:
+                _open.discard(self)
             self._remote.close()
             raise
+
+    def _begin(self) -> None:
+        """
+        Raises:
+            UsageError: another copies the same.
+        """
+        with _beginning:
+            for other in _open:
+                if other._store is self._store and self._is_same(other):
+                    raise UsageError(
+                        f"{other} copies the same topics into {self._store.path}: close() it first, or give "
+                        "each other topics="
+                    )
+            _open.add(self)
+
+    def _is_same(self, other: Standby) -> bool:
+        """Whether another copies the same topics, as far as their names and the leader's addresses tell."""
+        if self._names is not None and other._names is not None:
+            return not set(self._names).isdisjoint(other._names)
+        return not set(self._leader).isdisjoint(other._leader)
 
     def _run(self) -> None:
         try:
@@ -135,6 +166,8 @@ class Standby:
         self._bridge.stop()
         self._remote.close()  # what the leader is asked ends: it may be gone
         self._thread.join()
+        with _beginning:
+            _open.discard(self)
 
     def close(self) -> None:
         """Copy nothing any more. The copies stay followers: the next :func:`follow` goes on."""
