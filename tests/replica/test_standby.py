@@ -9,7 +9,7 @@ import pytest
 
 import logstore
 from logstore import bridge, replica
-from logstore.errors import ClosedError, UnknownTopicError, UsageError
+from logstore.errors import ClosedError, StorageError, UnknownTopicError, UsageError
 from logstore.logdir.followed import Followed, read_followed
 from logstore.model import Isolation, ProducerIdentity, Role
 from logstore.partition.log import Log
@@ -227,6 +227,25 @@ def test_a_promotion_that_was_killed_is_completed(leader, tmp_path, monkeypatch,
         assert {log.role for name in "tu" for log in copy[name]} == {Role.ALONE}
         assert values(copy, "u") == [b"1"]
         assert replica.follow(copy, address).promote() == []
+
+
+def test_a_disk_that_fails_for_one_topic_does_not_keep_the_others(leader, copy, monkeypatch):
+    leader.create_topic("u")[0].append(b"1")
+
+    def promote_topic(store, name):
+        if name == "t":
+            raise StorageError("no")
+        return plain(store, name)
+
+    plain = standby_module.promote_topic
+    standby = replica.follow(copy, copied(leader, copy))
+    with monkeypatch.context() as patched:
+        patched.setattr(standby_module, "promote_topic", promote_topic)
+        with pytest.raises(StorageError):
+            standby.promote()
+    assert copy["u"][0].role is Role.ALONE
+    assert standby.promote() == ["t", "u"]
+    assert {log.role for log in copy["t"]} == {Role.ALONE}
 
 
 def test_what_was_promoted_is_not_copied_again(leader, copy):

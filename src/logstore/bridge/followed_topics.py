@@ -82,7 +82,8 @@ class FollowedTopics:
         elif noted.cluster_id != source.cluster_id:
             raise UsageError(
                 f"topic {name!r} of {self._store.path} is a copy of cluster {noted.cluster_id}; this is "
-                f"cluster {source.cluster_id}. Connect to that one, or pull into another store"
+                f"cluster {source.cluster_id}. Connect to that one, pull into another store, or delete the "
+                "topic here to copy this one"
             )
         elif None not in (noted.topic_id, source.topic_id) and noted.topic_id != source.topic_id:
             raise UsageError(

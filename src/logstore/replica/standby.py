@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 from logstore.bridge.progress import PullProgress
 from logstore.bridge.pull_topics import PullBridge, check_names
 from logstore.connected import prepare_connection
-from logstore.errors import ClosedError, LogstoreError, UsageError
+from logstore.errors import ClosedError, LogstoreError, StorageError, UsageError
 from logstore.replica.promotion import begin_promotion, end_promotion, promote_topic
 from logstore.schedule import start_thread
 from logstore.store import Store
@@ -142,14 +142,20 @@ class Standby:
         Raises:
             ClosedError: it was promoted before.
             UsageError: what was copied is of another leader.
-            StorageError: the disk failed. Call it again.
+            StorageError: the disk failed, for a topic or more. Call it again.
         """
         if self._is_promoted:
             raise ClosedError("it was promoted before")
         self._end()
         names = begin_promotion(self._store, self._leader, self._names)
+        failure = None
         for name in names:
-            self._aborted |= promote_topic(self._store, name)
+            try:
+                self._aborted |= promote_topic(self._store, name)
+            except StorageError as error:  # the others are as good as they were
+                failure = error
+        if failure is not None:
+            raise failure
         end_promotion(self._store, names)
         self._is_promoted = True
         tell = warn if self._aborted else inform
