@@ -20,7 +20,7 @@ from logstore.clients.positions import NO_POSITION, Positions, partition_of
 from logstore.clients.settings import ConsumerConfig
 from logstore.clock import Clock
 from logstore.errors import RetriableError, UsageError
-from logstore.model import Isolation, OffsetAndMetadata, Record, TopicPartition
+from logstore.model import OffsetAndMetadata, Record, TopicPartition
 from logstore.partition.arguments import check_epoch, check_offset
 from logstore.serializing import SerializedRecord
 
@@ -42,7 +42,6 @@ class Commits:
         broker: Broker,
         group: str | None,
         positions: Positions,
-        isolation: Isolation,
         config: ConsumerConfig,
         clock: Clock,
         counts: ConsumerCounts,
@@ -50,7 +49,6 @@ class Commits:
         self._broker = broker
         self._group = group
         self._positions = positions
-        self._isolation = isolation
         self._config = config
         self._clock = clock
         self._counts = counts
@@ -158,7 +156,7 @@ class Commits:
 
         Raises:
             UsageError: the consumer has no group.
-            RetriableError: it is not known yet.
+            RetriableError: it is not known yet, as an open transaction is about to commit it.
         """
         offsets, unstable = self.look_up(partitions)
         if unstable:
@@ -170,6 +168,8 @@ class Commits:
         self, partitions: Iterable[TopicPartition]
     ) -> tuple[dict[TopicPartition, OffsetAndMetadata], frozenset[TopicPartition]]:
         """The same, and the partitions of which an open transaction is about to commit offsets (KIP-447).
+        Whatever the isolation, as in Kafka: who begins at the offset before reads records again whose results
+        that transaction commits.
 
         Raises:
             UsageError: the consumer has no group.
@@ -178,7 +178,7 @@ class Commits:
         group = self._group
         if group is None:
             raise UsageError("the consumer has no group; consumer(..., group='billing')")
-        request = OffsetFetchRequest(group, tuple(partitions), self._isolation is Isolation.COMMITTED)
+        request = OffsetFetchRequest(group, tuple(partitions), require_stable=True)
         result = ask(self._broker.offset_fetch(request), "tell of committed offsets", self._config)
         if result.error is ErrorCode.NONE:
             return dict(result.offsets), result.unstable.intersection(request.partitions or ())

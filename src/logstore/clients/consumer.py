@@ -98,9 +98,7 @@ class Consumer(BoundToProcess):
         self._positions = Positions()
         self.counts = ConsumerCounts(self._positions)
         self._topics = SubscribedTopics(broker, check_topics(topics), self.config, self._clock)
-        self._commits = Commits(
-            broker, self.group, self._positions, isolation, self.config, self._clock, self.counts
-        )
+        self._commits = Commits(broker, self.group, self._positions, self.config, self._clock, self.counts)
         commits = None if self.group is None else self._commits
         self._seeking = Seeking(broker, self._positions, commits, isolation, self.config, self._clock)
         self._fetches = Fetches(
@@ -334,6 +332,13 @@ class Consumer(BoundToProcess):
         if self._is_woken_up or self._usable.is_over:
             call_wake(wake)
 
+    def _has_begun(self) -> bool:
+        """Whether it has its partitions, and knows where it is in each."""
+        if not self._take_part():
+            return False
+        self._seeking.find()
+        return not self._seeking.is_waiting
+
     def _wait_for(self, polling: Polling[T]) -> T:
         """Wait in this thread."""
         return self._usable.alone(polling.wait)
@@ -354,13 +359,19 @@ class Consumer(BoundToProcess):
             yield from self.one_by_one(self.poll())
 
     def drain(self) -> Iterator[Any]:
-        """Every record from here to the ends that the partitions have now, as the isolation shows them."""
+        """Every record from here to the ends that the partitions have now, as the isolation shows them.
+
+        Raises:
+            RetriableError: the group rebalanced, or had offsets in an open transaction, for longer than
+                ``request_timeout_ms``.
+            LogstoreError: as :meth:`poll`.
+        """
         self._check_usable()
         self._check_has_partitions()
-        joining = self._polling(
-            lambda _: self._take_part() or None, lambda: False, self.config.request_timeout_ms / 1000
+        beginning = self._polling(
+            lambda _: self._has_begun() or None, lambda: False, self.config.request_timeout_ms / 1000
         )
-        if not self._wait_for(joining):
+        if not self._wait_for(beginning) and not self._seeking.is_waiting:
             raise RetriableError(f"group {self.group!r} still rebalances; try again, or poll()")
         ends = self.end_offsets()
         while any(
@@ -428,6 +439,7 @@ class Consumer(BoundToProcess):
 
         Raises:
             UsageError: the consumer does not read it.
+            RetriableError: the group's offset is in an open transaction; :meth:`poll` waits for it.
         """
         self._check_usable()
         return self._at(self._positions.of(partition))
@@ -501,7 +513,11 @@ class Consumer(BoundToProcess):
         return self._seeking.offsets(self._positions.partitions, LATEST)
 
     def lag(self) -> dict[TopicPartition, int]:
-        """How many offsets each partition's position is behind its end."""
+        """How many offsets each partition's position is behind its end.
+
+        Raises:
+            RetriableError: as :meth:`position`.
+        """
         ends = self.end_offsets()
         return {each.partition: max(ends[each.partition] - self._at(each), 0) for each in self._positions}
 
@@ -542,6 +558,7 @@ class Consumer(BoundToProcess):
 
         Raises:
             UsageError: the consumer has no group.
+            RetriableError: an open transaction is about to commit offsets of one.
         """
         self._check_usable()
         names = self.assignment if partitions is None else tuple(check_partitions(partitions))

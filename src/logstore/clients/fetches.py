@@ -84,8 +84,13 @@ class Fetches:
         return has_moved or wait_ms > 0
 
     def begin(self, wait_ms: int) -> None:
-        """Begin a fetch, if none is under way, there is something to fetch, and no quota forbids it."""
-        if self._under_way is not None or self.is_throttled:
+        """Begin a fetch, if none is under way, there is something to fetch, and no quota forbids it. A
+        partition that has waited for its offset is not kept waiting by a fetch of the others."""
+        if self._under_way is not None:
+            if not (self._seeking.is_waiting and self._seeking.find()):
+                return
+            self.drop()
+        if self.is_throttled:
             return
         self._seeking.find()
         wanted = self._positions.to_fetch()

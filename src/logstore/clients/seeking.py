@@ -46,8 +46,9 @@ class Seeking:
         self.is_waiting = False
         """Whether a partition has no position, because an open transaction is about to commit one."""
 
-    def find(self) -> None:
+    def find(self) -> bool:
         """Give a position to each partition that has none, unless a transaction is about to commit one.
+        Returns whether one has got one.
 
         Raises:
             OffsetOutOfRangeError: the group has committed none, and ``auto_offset_reset`` is ``"none"``.
@@ -62,6 +63,7 @@ class Seeking:
                     position.seek(value.offset)
         self.is_waiting = bool(unstable)
         self.reset([p for p in unknown if p.offset == NO_POSITION and p.partition not in unstable])
+        return len(unknown) > len(unstable)
 
     def reset(self, positions: Sequence[Position]) -> None:
         """Go where ``auto_offset_reset`` says.
