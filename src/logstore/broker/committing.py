@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Final
 
 from logstore.arguments import did_you_mean, shown
 from logstore.broker.codes import ErrorCode
@@ -24,12 +25,15 @@ from logstore.format.names import OFFSETS_TOPIC
 from logstore.model import OffsetAndMetadata, ProducerIdentity, TopicPartition
 from logstore.warning import warn
 
+IS_OF_ANOTHER: Final = "the topic was deleted and made again, and this is an offset of the old one"
+"""Why an offset is not committed."""
+
 
 def offset_commit(
     topics: Topics, committed: CommittedOffsets, request: OffsetCommitRequest
 ) -> OffsetCommitResult:
     """Commit the offsets of the partitions that there are, in one batch."""
-    errors = {each: _check(topics, committed, each, value) for each, value in request.offsets.items()}
+    errors = {each: _check(topics, committed, each, request) for each in request.offsets}
     good = {each: value for each, value in request.offsets.items() if errors[each] is ErrorCode.NONE}
     if good:
         try:
@@ -57,6 +61,8 @@ def _why(
     topic = topics.get(wrong.topic)
     if topic is None:
         return f"there is no topic {shown(wrong.topic)}{did_you_mean(wrong.topic, topics)}"
+    if errors[wrong] is ErrorCode.UNKNOWN_TOPIC_ID:
+        return IS_OF_ANOTHER
     return f"topic {wrong.topic!r} has {topic.partition_count} partitions, from 0 on"
 
 
@@ -68,10 +74,13 @@ def _identity(producer: TransactionalProducer | None) -> ProducerIdentity | None
 
 
 def _check(
-    topics: Topics, committed: CommittedOffsets, partition: TopicPartition, value: OffsetAndMetadata
+    topics: Topics, committed: CommittedOffsets, partition: TopicPartition, request: OffsetCommitRequest
 ) -> ErrorCode:
-    if committed.is_metadata_too_large(value.metadata):
+    if committed.is_metadata_too_large(request.offsets[partition].metadata):
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    topic, read_id = topics.get(partition.topic), request.topic_ids.get(partition)
+    if topic is not None and read_id is not None and topic.topic_id != read_id:
+        return ErrorCode.UNKNOWN_TOPIC_ID
     return _find(topics, partition)
 
 

@@ -71,6 +71,7 @@ _E = ErrorCode
 _KINDS: Final[dict[ErrorCode, type[LogstoreError]]] = {
     _E.OFFSET_OUT_OF_RANGE: OffsetOutOfRangeError,
     _E.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopicError,
+    _E.UNKNOWN_TOPIC_ID: UnknownTopicError,
     _E.GROUP_ID_NOT_FOUND: UnknownGroupError,
     _E.NON_EMPTY_GROUP: RetriableError,  # by a person, when its members are gone
     _E.GROUP_SUBSCRIBED_TO_TOPIC: RetriableError,

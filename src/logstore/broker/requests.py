@@ -507,6 +507,9 @@ class OffsetCommitRequest(NamedTuple):
     instance_id: str | None = None
     transaction: TransactionalProducer | None = None
     """They are part of this producer's transaction, and count when it is committed (TxnOffsetCommit)."""
+    topic_ids: Mapping[TopicPartition, uuid.UUID] = {}
+    """Of the topics that offsets were read in, where that is known. If another has the name now, the code is
+    ``UNKNOWN_TOPIC_ID``: the offset means nothing there."""
 
 
 class OffsetCommitResult(NamedTuple):

@@ -7,22 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from logstore.arguments import shown
 from logstore.broker.broker import Broker
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import RETRIABLE, error_of
-from logstore.broker.requests import OffsetCommitRequest, OffsetFetchRequest
+from logstore.broker.requests import OffsetCommitRequest, OffsetCommitResult, OffsetFetchRequest
 from logstore.clients.asking import ask
 from logstore.clients.counts import ConsumerCounts
 from logstore.clients.membership import Membership
-from logstore.clients.positions import NO_POSITION, Positions, partition_of
+from logstore.clients.positions import NO_POSITION, Position, Positions, partition_of
 from logstore.clients.settings import ConsumerConfig
 from logstore.clock import Clock
 from logstore.errors import RetriableError, UsageError
 from logstore.model import OffsetAndMetadata, Record, TopicPartition
 from logstore.partition.arguments import check_epoch, check_offset
 from logstore.serializing import SerializedRecord
+from logstore.warning import warn
 
 _NO_MEMBER: Final = frozenset(
     {
@@ -32,6 +34,8 @@ _NO_MEMBER: Final = frozenset(
         ErrorCode.FENCED_INSTANCE_ID,
     }
 )
+
+_NO_TOPIC: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
 class Commits:
@@ -52,8 +56,8 @@ class Commits:
         self._config = config
         self._clock = clock
         self._counts = counts
-        self._last: dict[TopicPartition, int] = {}
-        """What this consumer has committed."""
+        self._last: dict[TopicPartition, tuple[UUID | None, int]] = {}
+        """What this consumer has committed, and of which topic."""
         self._last_ms = clock.monotonic_ms()
         self.membership: Membership | None = None
         """Under which it commits. None: it assigns its partitions itself."""
@@ -91,10 +95,16 @@ class Commits:
             raise UsageError(
                 f"offsets is {shown(offsets)}; give a record, or a mapping such as {{('orders', 0): 17}}"
             )
-        wanted = {self._positions.of(each).partition: as_offset(value) for each, value in values.items()}
-        return self._as_member(OffsetCommitRequest(self._group, wanted))
+        return self._request(
+            {self._positions.of(each): as_offset(value) for each, value in values.items()}, self._group
+        )
 
-    def _as_member(self, request: OffsetCommitRequest) -> OffsetCommitRequest:
+    def _request(self, offsets: Mapping[Position, OffsetAndMetadata], group: str) -> OffsetCommitRequest:
+        request = OffsetCommitRequest(
+            group,
+            {each.partition: value for each, value in offsets.items()},
+            topic_ids={each.partition: each.topic_id for each in offsets if each.topic_id is not None},
+        )
         membership = self.membership
         if membership is None:
             return request
@@ -105,8 +115,13 @@ class Commits:
         )
 
     def _commit(self, request: OffsetCommitRequest) -> None:
+        self._take(request, self._ask(request))
+
+    def _ask(self, request: OffsetCommitRequest) -> OffsetCommitResult:
+        return ask(self._broker.offset_commit(request), "commit offsets", self._config)
+
+    def _take(self, request: OffsetCommitRequest, result: OffsetCommitResult) -> None:
         group, membership = request.group, self.membership
-        result = ask(self._broker.offset_commit(request), "commit offsets", self._config)
         code = result.error  # it is looked for among the partitions
         if membership is not None and code in _NO_MEMBER:
             membership.refused(code)
@@ -124,7 +139,9 @@ class Commits:
             what = result.message or code.name
             raise error_of(code, f"group {group!r}: no offset was committed for {', '.join(failed)}: {what}")
         self._counts.commit_count += 1
-        self._last.update({each: value.offset for each, value in request.offsets.items()})
+        self._last.update(
+            {each: (request.topic_ids.get(each), value.offset) for each, value in request.offsets.items()}
+        )
         self._last_ms = self._clock.monotonic_ms()
 
     # By themselves
@@ -141,13 +158,29 @@ class Commits:
             return
         wanted = set(partitions)
         changed = {
-            each.partition: OffsetAndMetadata(each.offset)
+            each: OffsetAndMetadata(each.offset)
             for each in self._positions
-            if each.partition in wanted and each.offset not in (NO_POSITION, self._last.get(each.partition))
+            if each.partition in wanted
+            and each.offset != NO_POSITION
+            and (each.topic_id, each.offset) != self._last.get(each.partition)
         }
         self._last_ms = self._clock.monotonic_ms()
         if changed:
-            self._commit(self._as_member(OffsetCommitRequest(self._group, changed)))
+            self._commit_unasked(self._request(changed, self._group))
+
+    def _commit_unasked(self, request: OffsetCommitRequest) -> None:
+        """What was read of a topic that is gone is left out: nobody can read behind it."""
+        result = self._ask(request)
+        gone = [str(each) for each, code in result.errors.items() if code in _NO_TOPIC]
+        if gone:
+            warn(
+                "group %r: the offset of %s is not committed, as the topic was deleted since it was read",
+                request.group,
+                ", ".join(gone),
+            )
+            others = {each: code for each, code in result.errors.items() if code not in _NO_TOPIC}
+            result = OffsetCommitResult(others, result.message)
+        self._take(request, result)
 
     # Looking
 

@@ -389,7 +389,7 @@ class Consumer(BoundToProcess):
                 continue
             for record in self.one_by_one(found):
                 if record.offset >= end:
-                    self._positions.of(partition).seek(max(end, found[0].offset))
+                    self._positions.of(partition).go_to(max(end, found[0].offset))
                     break
                 yield record
 
@@ -535,6 +535,9 @@ class Consumer(BoundToProcess):
 
         Raises:
             UsageError: the consumer has no group, or does not read a partition.
+            UnknownTopicError: a topic is gone, or was made again since the consumer has read in it: the
+                offset is one of the old topic. The other partitions are committed.
+            RetriableError: the group rebalances; what was read since the last commit comes again.
             LogstoreError: the commit was refused.
         """
         self._check_usable()

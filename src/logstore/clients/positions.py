@@ -59,9 +59,10 @@ class Position:
     def seek(self, offset: int) -> None:
         """Go on from there, in the topic that has the name now. What was fetched is fetched again."""
         self.topic_id = None
-        self._go_to(offset)
+        self.go_to(offset)
 
-    def _go_to(self, offset: int) -> None:
+    def go_to(self, offset: int) -> None:
+        """The same, in the topic that the offsets are of."""
         self.offset = self.fetch_offset = offset
         self.seek_count += 1
         self._received, self._rest, self._taken = None, [], []
@@ -128,7 +129,7 @@ class Position:
             try:
                 next_offset = self._received.fill(columns, row_limit, byte_limit)
             except CorruptionError:
-                self._go_to(self.offset)
+                self.go_to(self.offset)
                 raise
         if self._received is not None and self._received.is_over:
             self._received = None
@@ -140,7 +141,7 @@ class Position:
             return self._received.next()
         except CorruptionError as error:
             error.partition = self.partition
-            self._go_to(self.offset)
+            self.go_to(self.offset)
             raise
 
     def give_back(self, offset: int = 0) -> None:

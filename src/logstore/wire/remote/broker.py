@@ -100,6 +100,7 @@ from logstore.wire.remote.administering import Administering
 from logstore.wire.remote.asking import ask, ask_all, ask_coordinators, pending_of
 from logstore.wire.remote.attempt import Target
 from logstore.wire.remote.cluster import AnyNode, Cluster, Controller
+from logstore.wire.remote.committing import Commit
 from logstore.wire.remote.coordinators import Coordinators, Kind
 from logstore.wire.remote.dialing import Tls
 from logstore.wire.remote.fetching import Fetching
@@ -336,9 +337,10 @@ class RemoteBroker:
     def offset_commit(self, request: OffsetCommitRequest) -> Pending[OffsetCommitResult]:
         if not request.offsets:
             return Answered(OffsetCommitResult({}))
-        is_plain = request.transaction is None
-        translation = groups.OFFSET_COMMIT if is_plain else groups.TXN_OFFSET_COMMIT
-        return self._ask(self._coordinators.of(Kind.GROUP, request.group), translation, request)
+        target = self._coordinators.of(Kind.GROUP, request.group)
+        commit = Commit(self._cluster, target, request, self._client_id)
+        commit.begin()
+        return commit
 
     def offset_fetch(self, request: OffsetFetchRequest) -> Pending[OffsetFetchResult]:
         return self._ask(self._coordinators.of(Kind.GROUP, request.group), groups.OFFSET_FETCH, request)

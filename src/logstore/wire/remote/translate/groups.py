@@ -4,8 +4,10 @@ DescribeGroups, DeleteGroups, OffsetCommit, TxnOffsetCommit, OffsetFetch, Offset
 from __future__ import annotations
 
 from typing import Any, Final
+from uuid import UUID
 
 from logstore.broker.codes import ErrorCode
+from logstore.broker.committing import IS_OF_ANOTHER
 from logstore.broker.groups.requests import (
     CLASSIC,
     CONSUMER,
@@ -282,6 +284,51 @@ OFFSET_COMMIT: Final = Translation(
     judge=_first_error,
     last=_BY_NAME,
 )
+
+
+def _build_commit_by_id(request: OffsetCommitRequest, version: int) -> offset_commit.OffsetCommitRequest:
+    found: dict[UUID, list[offset_commit.Partition]] = {}
+    for partition, value in request.offsets.items():
+        epoch = -1 if value.leader_epoch is None else value.leader_epoch
+        row = offset_commit.Partition(partition.partition, value.offset, epoch, value.metadata)
+        found.setdefault(request.topic_ids[partition], []).append(row)
+    topics = tuple(
+        offset_commit.Topic(topic_id=topic_id, partitions=tuple(rows)) for topic_id, rows in found.items()
+    )
+    return offset_commit.OffsetCommitRequest(
+        request.group, request.generation, request.member_id, request.instance_id, topics=topics
+    )
+
+
+def _parse_commit_by_id(request: OffsetCommitRequest, response: Any) -> OffsetCommitResult:
+    numbers = {
+        (topic.topic_id, each.partition): int(each.error_code)
+        for topic in response.topics
+        for each in topic.partitions
+    }
+    found = {each: numbers.get((request.topic_ids[each], each.partition), -1) for each in request.offsets}
+    is_of_another = ErrorCode.UNKNOWN_TOPIC_ID in found.values()
+    strange = next((why for number in found.values() if (why := why_of_number(number))), None)
+    return OffsetCommitResult(
+        {
+            each: ErrorCode.UNKNOWN_TOPIC_ID
+            if number == ErrorCode.UNKNOWN_TOPIC_ID
+            else code_of_number(number)
+            for each, number in found.items()
+        },
+        strange or (IS_OF_ANOTHER if is_of_another else None),
+    )
+
+
+OFFSET_COMMIT_BY_ID: Final = Translation(
+    key=ApiKey.OFFSET_COMMIT,
+    build=_build_commit_by_id,
+    parse=_parse_commit_by_id,
+    refuse=lambda request, code, message: OffsetCommitResult(dict.fromkeys(request.offsets, code), message),
+    judge=_first_error,
+    first=_BY_NAME + 1,
+)
+"""The ids of all topics are known. Older brokers do not serve it."""
 
 
 def _build_txn_commit(request: OffsetCommitRequest, version: int) -> txn_offset_commit.TxnOffsetCommitRequest:
