@@ -160,6 +160,23 @@ class TestConsumers:
 
         run(main())
 
+    def test_a_poll_takes_what_an_iterator_has_not_given(self):
+        async def main():
+            store, topic = await opened()
+            await topic.extend([b"%d" % n for n in range(10)])
+            async with store.consumer("t") as consumer:
+                iterator = aiter(consumer)
+                found = [await anext(iterator)]
+                found += await consumer.poll(timeout=0, max_records=2)
+                found += [await anext(iterator), await anext(iterator)]
+                found += await consumer.poll(timeout=0)
+                assert [record.offset for record in found] == list(range(10))
+                await topic.append(b"10")
+                assert (await anext(iterator)).offset == 10
+            await store.close()
+
+        run(main())
+
     def test_members_of_a_group_share_the_partitions(self):
         async def main():
             store, topic = await opened(partitions=4)

@@ -155,11 +155,48 @@ class TestReading:
         found = []
         for record in consumer.drain():
             found.append(record.offset)
-            assert consumer.poll(timeout=0) == []
-            assert consumer.position(T0) == record.offset + 1
+            found += [each.offset for each in consumer.poll(timeout=0, max_records=1)]
+            assert consumer.position(T0) == len(found)
+            assert consumer.lag() == {T0: 5 - len(found)}
             consumer.commit()
-            assert consumer.committed()[T0].offset == record.offset + 1
+            assert consumer.committed()[T0].offset == len(found)
         assert found == [0, 1, 2, 3, 4]
+
+    def test_polls_and_drains_take_what_an_iterator_has_not_given(self, rig):
+        """They found nothing, and a drain went on without end."""
+        fill(rig, 10)
+        fill(rig, 4, T1)
+        consumer = consumer_of(rig, partitions=[T0, T1], max_poll_records=6)
+        iterator = iter(consumer)
+        found = [next(iterator), next(iterator)]
+        found += consumer.poll(timeout=0, max_records=1)
+        found += [next(iterator) for _ in range(2)]
+        found.append(next(consumer.drain()))
+        found += [next(iterator), *consumer.drain()]
+        assert sorted(record.offset for record in found if record.partition == 1) == [0, 1, 2, 3]
+        assert [record.offset for record in found if record.partition == 0] == list(range(10))
+        assert consumer.lag() == {T0: 0, T1: 0}
+        fill(rig, 1, start=10)
+        assert next(iterator).offset == 10
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_every_way_to_read_goes_on_where_another_was(self, rig, seed):
+        chance = random.Random(seed)
+        fill(rig, 60)
+        consumer = consumer_of(rig, partitions=[T0], max_poll_records=chance.randint(2, 20))
+        iterators = [iter(consumer), iter(consumer), consumer.drain()]
+        found = []
+        while (at := consumer.position(T0)) < 60:
+            assert [record.offset for record in found] == list(range(at))
+            assert consumer.lag() == {T0: 60 - at}
+            way = chance.randrange(5)
+            if way < len(iterators):
+                found += [next(iterators[way])]
+            elif way == 3:
+                found += consumer.poll(timeout=0, max_records=chance.randint(1, 3))
+            else:
+                consumer.seek(T0, at)
+        assert [record.offset for record in found] == list(range(60))
 
     def test_a_seek_inside_an_iteration_counts(self, rig):
         fill(rig, 5)

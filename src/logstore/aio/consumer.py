@@ -71,7 +71,8 @@ class AsyncConsumer(Polled, BoundToProcess):
 
     def __aiter__(self) -> AsyncIterator[Any]:
         """Every record from here on, without end. A :meth:`commit` in the loop covers the records up to the
-        present one, and so does the position when the loop is left."""
+        present one, and so does the position when the loop is left. A :meth:`poll` meanwhile takes what is
+        next, and the loop goes on behind that."""
         return _OneByOne(self)
 
     # Positions

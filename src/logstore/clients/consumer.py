@@ -104,6 +104,8 @@ class Consumer(BoundToProcess):
         self._fetches = Fetches(
             broker, self._positions, self._seeking, isolation, self.config, self._clock, self.counts
         )
+        self._giving: tuple[Position | None, int] = None, 0
+        """Whose records an iterator gives, if its ``seek_count`` is still that."""
         self._wake: Wake | None = None
         self._is_woken_up = False
         assigned = check_partitions(partitions)
@@ -267,6 +269,7 @@ class Consumer(BoundToProcess):
         self._check_has_partitions()
         self.counts.poll_count += 1
         timeout = None if timeout is None else check_timeout(timeout)
+        self._take_back()
         self._commits.commit_if_due()
         return self._polling(lambda left_ms: self._poll_now(left_ms, take), nothing, timeout)
 
@@ -354,7 +357,8 @@ class Consumer(BoundToProcess):
 
     def __iter__(self) -> Iterator[Any]:
         """Every record from here on, without end; waits for more. A :meth:`commit` in the loop covers the
-        records up to the present one, and so does the position when the loop is left."""
+        records up to the present one, and so does the position when the loop is left. A :meth:`poll` or
+        :meth:`drain` meanwhile takes what is next, and the loop goes on behind that."""
         while True:
             yield from self.one_by_one(self.poll())
 
@@ -398,18 +402,22 @@ class Consumer(BoundToProcess):
         position = self._positions.get(partition_of(found[0])) if found else None
         if position is None:
             return
-        behind, seek_count, next_offset = position.offset, position.seek_count, 0
+        self._giving = position, (seek_count := position.begin_one_by_one())
         try:
             for record in found:
-                position.offset = next_offset = record.offset + 1
+                position.offset = record.offset + 1
                 yield record
                 if position.seek_count != seek_count:
                     return
-            next_offset = behind
         finally:
             if position.seek_count == seek_count:
-                position.offset = behind
-                position.give_back(next_offset)
+                position.end_one_by_one()
+
+    def _take_back(self) -> None:
+        """What an iterator that still lives has not given yet is what comes next."""
+        position, seek_count = self._giving
+        if position is not None and position.seek_count == seek_count:
+            position.end_one_by_one()
 
     def give_back(self, given: list[Any]) -> None:
         """Records of the last poll that its caller has not used, from the first of them on: they come again,

@@ -24,6 +24,7 @@ class Position:
     """One partition."""
 
     __slots__ = (
+        "_behind",
         "_received",
         "_rest",
         "_taken",
@@ -53,6 +54,8 @@ class Position:
         """What was decoded and not given out."""
         self._taken: list[Record] = []
         """What was given out last."""
+        self._behind = NO_POSITION
+        """The offset behind that, while it is given one by one."""
         self._wanted: FetchPartition | None = None
         """What was asked for last."""
 
@@ -143,6 +146,18 @@ class Position:
             error.partition = self.partition
             self.go_to(self.offset)
             raise
+
+    def begin_one_by_one(self) -> int:
+        """The caller gives what was taken one by one, and moves :attr:`offset` with each record. Returns the
+        ``seek_count`` with which that ends."""
+        self._behind = self.offset
+        return self.seek_count
+
+    def end_one_by_one(self) -> None:
+        """Of what was given one by one, the records that :attr:`offset` has not passed come again."""
+        passed, self.offset = self.offset, self._behind
+        self.seek_count += 1
+        self.give_back(passed)
 
     def give_back(self, offset: int = 0) -> None:
         """Of the records that were taken last, those from an offset on come again."""
