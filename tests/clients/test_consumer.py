@@ -280,7 +280,14 @@ class TestPositions:
         assert [record.partition for record in _all(consumer)] == [0, 0, 0]
 
     @pytest.mark.parametrize(
-        ("reset", "offset"), [("earliest", 2), ("latest", 5), (timedelta(seconds=2, milliseconds=500), 3)]
+        ("reset", "offset"),
+        [
+            ("earliest", 2),
+            ("latest", 5),
+            (timedelta(seconds=2, milliseconds=500), 3),
+            (timedelta(days=100_000), 2),  # before 1970
+            (timedelta(days=-100_000), 5),
+        ],
     )
     def test_where_it_begins(self, rig, reset, offset):
         log = rig.directory.log(T0)

@@ -80,7 +80,7 @@ class Seeking:
                 f"there is no committed offset for {names}, and auto_offset_reset is 'none'; seek() sets one"
             )
         if isinstance(reset, timedelta):
-            when: int = self._clock.now_ms() - reset // timedelta(milliseconds=1)
+            when: int = max(self._clock.now_ms() - reset // timedelta(milliseconds=1), 0)
         else:
             when = EARLIEST if reset == "earliest" else LATEST
         self.seek_to(positions, when)
