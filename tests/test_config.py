@@ -16,11 +16,16 @@ CHOICES = {
 FLAGS = ["acks_all_durable", "message_timestamp_unit_check", "preallocate", "unclean_leader_election_enable"]
 
 
-def lags(name, value):
-    """The other lag has to go with it."""
-    if name == "min_compaction_lag_ms":
-        return {name: value, "max_compaction_lag_ms": UNLIMITED}
-    return {name: value}
+BESIDE = {
+    "min_compaction_lag_ms": {"max_compaction_lag_ms": UNLIMITED},
+    "group_consumer_session_timeout_ms": {"group_consumer_heartbeat_interval_ms": 1},
+    "group_consumer_heartbeat_interval_ms": {"group_consumer_session_timeout_ms": 2**31 - 1},
+}
+"""What the other of two settings has to be."""
+
+
+def with_other(name, value):
+    return {name: value, **BESIDE.get(name, {})}
 
 
 def ranges():
@@ -32,10 +37,10 @@ def ranges():
 @pytest.mark.parametrize(("kind", "name", "low", "high"), list(ranges()))
 def test_the_ends_of_a_range_are_accepted_and_what_is_past_them_is_not(kind, name, low, high):
     for value in (low, high):
-        assert getattr(kind(**lags(name, value)), name) == value
+        assert getattr(kind(**with_other(name, value)), name) == value
     for value in (low - 1, high + 1):
         with pytest.raises(InvalidConfigError, match=f"{name} is .* from {low} to {high}"):
-            kind(**lags(name, value))
+            kind(**with_other(name, value))
 
 
 @pytest.mark.parametrize(("kind", "name", "low", "high"), list(ranges()))
@@ -52,6 +57,11 @@ def test_only_the_ratio_may_be_a_fraction(value):
     with pytest.raises(InvalidConfigError, match="min_cleanable_dirty_ratio"):
         TopicConfig(min_cleanable_dirty_ratio=value)
     assert TopicConfig(min_cleanable_dirty_ratio=0.25).min_cleanable_dirty_ratio == 0.25
+
+
+def test_sessions_are_longer_than_the_interval_of_heartbeats():
+    with pytest.raises(InvalidConfigError, match="45000, not above group_consumer_heartbeat_interval_ms"):
+        StoreConfig(group_consumer_heartbeat_interval_ms=45_000)
 
 
 @pytest.mark.parametrize("level", [-1, 1, 9])
@@ -136,7 +146,7 @@ def test_the_order_of_policies_does_not_matter():
 
 def other_values():
     for name, low, high in TOPIC_RANGES:
-        yield lags(name, high if getattr(TopicConfig(), name) != high else low)
+        yield with_other(name, high if getattr(TopicConfig(), name) != high else low)
     for name, values in CHOICES.items():
         yield {name: values[-1]}
     for name in FLAGS:

@@ -82,6 +82,9 @@ _STORE_RANGES = (
     ("group_max_session_timeout_ms", 6_000, _MAX_INT32),
     ("group_max_size", 1, _MAX_INT32),
     ("group_initial_rebalance_delay_ms", 0, _MAX_INT32),
+    ("group_consumer_session_timeout_ms", 2, _MAX_INT32),
+    ("group_consumer_heartbeat_interval_ms", 1, _MAX_INT32 - 1),
+    ("group_consumer_max_size", 1, _MAX_INT32),
     ("share_coordinator_state_topic_num_partitions", 1, 100_000),
     ("share_coordinator_snapshot_update_records_per_snapshot", 0, 500),
     ("quota_window_num", 2, 1_000),
@@ -447,6 +450,13 @@ class StoreConfig(Checked):
     """How long an empty group waits for more members after the first one has joined.
 
     Kafka: 3 s, which saves rebalances where hundreds start together."""
+    group_consumer_session_timeout_ms: int = 45_000
+    """A member of the newer protocol (KIP-848) that was not heard of for so long is removed. It must be above
+    ``group_consumer_heartbeat_interval_ms``."""
+    group_consumer_heartbeat_interval_ms: int = 5_000
+    """How often members of the newer protocol are told to send heartbeats."""
+    group_consumer_max_size: int = 2**31 - 1
+    """How many members a group of the newer protocol may have."""
 
     # Share groups
 
@@ -481,6 +491,16 @@ class StoreConfig(Checked):
             raise InvalidConfigError(
                 f"group_min_session_timeout_ms is {shortest_ms}, above group_max_session_timeout_ms, "
                 f"which is {longest_ms}: no member could join"
+            )
+        session_ms, interval_ms = (
+            self.group_consumer_session_timeout_ms,
+            self.group_consumer_heartbeat_interval_ms,
+        )
+        if session_ms <= interval_ms:
+            raise InvalidConfigError(
+                f"group_consumer_session_timeout_ms is {session_ms}, not above "
+                f"group_consumer_heartbeat_interval_ms, which is {interval_ms}: members would be removed "
+                "before their next heartbeat"
             )
         if not isinstance(self.topic, TopicConfig):
             raise InvalidConfigError(f"topic is a {type(self.topic).__name__}; it must be a TopicConfig")

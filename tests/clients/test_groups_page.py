@@ -4,11 +4,15 @@ before and after a kill, in transactions, and with 1 and 1,000 partitions."""
 from __future__ import annotations
 
 import logging
+from dataclasses import fields
 
 import pytest
 
 import logstore
 from logstore import StoreConfig
+from logstore.broker.codes import ErrorCode
+from logstore.broker.consumer_groups.config import ConsumerGroupConfig
+from logstore.broker.consumer_groups.requests import ConsumerGroupHeartbeat
 from logstore.broker.groups.config import GroupConfig
 from logstore.errors import LogstoreError, OffsetOutOfRangeError, RetriableError, UnknownPartitionError
 from logstore.model import TopicPartition
@@ -132,6 +136,32 @@ def test_the_settings_of_the_coordinator_are_those_of_the_store():
                 first.poll(timeout=0.1)
             with pytest.raises(LogstoreError, match="GROUP_MAX_SIZE_REACHED"):
                 second.poll(timeout=1)
+
+
+def test_so_are_those_of_the_newer_protocol():
+    for each in fields(ConsumerGroupConfig):
+        assert getattr(StoreConfig(), each.name) == each.default
+    config = StoreConfig(
+        group_consumer_session_timeout_ms=3_000,
+        group_consumer_heartbeat_interval_ms=1_000,
+        group_consumer_max_size=1,
+    )
+    clock = ManualClock()
+    with logstore.open("/store", files=MemoryFiles(), config=config, clock=clock) as store:
+        store.create_topic("t")
+        broker = store._open_broker(store._directory)
+
+        def join(member_id):
+            request = ConsumerGroupHeartbeat(
+                "g", member_id, rebalance_timeout_ms=60_000, topics=("t",), owned=frozenset()
+            )
+            return broker.consumer_group_heartbeat(request).poll()
+
+        assert join("first").heartbeat_interval_ms == 1_000
+        assert join("second").error is ErrorCode.GROUP_MAX_SIZE_REACHED
+        clock.advance(3_001)
+        store.run_background()
+        assert join("second").error is ErrorCode.NONE
 
 
 @pytest.mark.parametrize("count", [1, *rotating([1000], 4)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from logstore.broker.consumer_groups.config import ConsumerGroupConfig
 from logstore.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from logstore.broker.consumer_groups.describing import describe
 from logstore.broker.consumer_groups.group import Group
@@ -15,6 +16,7 @@ from logstore.broker.group_storage import ends_with_process
 from logstore.broker.groups.requests import LeaveGroup, LeavingMember
 from logstore.broker.offsets.committed import CommittedOffsets
 from logstore.broker.timers import BackgroundTimers
+from logstore.config import StoreConfig
 from logstore.format.messages.consumer_group_records import GROUP_KIND
 from logstore.logdir.catalogue import TopicEntry, TopicState
 from logstore.logdir.directory import LogDirectory
@@ -54,8 +56,16 @@ class TopicsOfDirectory:
         return self._live
 
 
+def _group_config(config: StoreConfig) -> ConsumerGroupConfig:
+    return ConsumerGroupConfig(
+        group_consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
+        group_consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+        group_consumer_max_size=config.group_consumer_max_size,
+    )
+
+
 def open_consumer_groups(
-    committed: CommittedOffsets, topics: Callable[[], Topics]
+    committed: CommittedOffsets, topics: Callable[[], Topics], *, config: StoreConfig | None = None
 ) -> ConsumerGroupCoordinator:
     """The coordinator, with the groups that are stored. Members that ran in a process of the directory have
     ended with it, except static ones.
@@ -65,7 +75,9 @@ def open_consumer_groups(
     """
     context = committed.context
     timers = BackgroundTimers(context.scheduler, context.clock)
-    coordinator = ConsumerGroupCoordinator(ConsumerGroupsInTopic(committed), timers, topics)
+    coordinator = ConsumerGroupCoordinator(
+        ConsumerGroupsInTopic(committed), timers, topics, config=_group_config(config or StoreConfig())
+    )
     groups = _stored_groups(committed)
     coordinator.restore(groups.values())
     for group in groups.values():
