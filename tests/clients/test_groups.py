@@ -141,6 +141,31 @@ def test_a_member_that_does_not_poll_loses_its_partitions():
     assert stalled.assignment == ()
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_member_with_automatic_commits_that_was_removed_says_so_and_goes_on(ends, caplog):
+    world = World()
+    stalled = world.join("stalled", enable_auto_commit=True, max_poll_interval_ms=6_000)
+    other = world.join("other")
+    world.settle()
+    world.append(60)
+    assert stalled.poll(timeout=0)
+    before = other.committed(stalled.assignment)
+    world.told.clear()
+    world.settle("other")
+    assert world.owned()["other"] == [0, 1, 2, 3, 4, 5]
+    if ends:
+        stalled.close()
+        assert not stalled.assignment
+    else:
+        assert stalled.poll(timeout=0) == []
+        assert not stalled.assignment
+        world.settle()
+        assert len(stalled.assignment) == 3
+    assert next(what for name, what, _ in world.told if name == "stalled") == "lost"
+    assert any("max_poll_interval_ms" in each.message for each in caplog.records)
+    assert other.committed(before) == before
+
+
 def test_new_partitions_are_assigned():
     world = World(partitions=2)
     for name in "ab":

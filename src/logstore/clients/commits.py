@@ -169,8 +169,19 @@ class Commits:
             self._commit_unasked(self._request(changed, self._group))
 
     def _commit_unasked(self, request: OffsetCommitRequest) -> None:
-        """What was read of a topic that is gone is left out: nobody can read behind it."""
+        """As Kafka's consumer, one that is out of its group goes on, and so joins again. What was read of a
+        topic that is gone is left out: nobody can read behind it."""
         result = self._ask(request)
+        if self.membership is not None and result.error in _NO_MEMBER:
+            warn(
+                "group %r rebalances, perhaps because this consumer did not poll for max_poll_interval_ms; "
+                "what it has read of %s since the last commit is not committed, and comes again, here or to "
+                "another member",
+                request.group,
+                ", ".join(map(str, request.offsets)),
+            )
+            self.membership.refused(result.error)
+            return
         gone = [str(each) for each, code in result.errors.items() if code in _NO_TOPIC]
         if gone:
             warn(
