@@ -449,7 +449,8 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             assignors: how the group divides partitions: names of Kafka's assignors (``range``,
                 ``roundrobin``, ``sticky``, ``cooperative-sticky``) or your own, in the order of preference.
             on_assigned, on_revoked, on_lost: called in ``poll()`` with partitions that the consumer got,
-                gives up, or has lost already. Without ``on_lost``, ``on_revoked`` is called for it.
+                gives up (also in ``close()``), or has lost already. Without ``on_lost``, ``on_revoked`` is
+                called for it.
             key_deserializer, value_deserializer: ``"text"``, ``"json"``, or a function that takes bytes; also
                 a pair of functions, of which the second is used. Neither is called for None.
             interceptors: functions that are called in ``poll()``, one after the other, with the list of

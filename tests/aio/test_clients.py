@@ -177,6 +177,18 @@ class TestConsumers:
 
         run(main())
 
+    def test_what_is_given_up_at_the_end_can_be_committed(self):
+        async def main():
+            store, topic = await opened()
+            await topic.extend([b"1", b"2"])
+            consumer = store.consumer("t", group="g", on_revoked=lambda partitions: consumer.sync.commit())
+            async with consumer:
+                assert len(await consumer.poll()) == 2
+            assert store.sync.offsets("g")[T0].offset == 2
+            await store.close()
+
+        run(main())
+
     def test_members_of_a_group_share_the_partitions(self):
         async def main():
             store, topic = await opened(partitions=4)

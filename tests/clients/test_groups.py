@@ -15,7 +15,14 @@ from logstore.broker.offsets.committed import CommittedOffsets
 from logstore.clients.consumer import Consumer
 from logstore.clients.settings import ConsumerConfig
 from logstore.config import StoreConfig
-from logstore.errors import FencedError, InvalidConfigError, RetriableError, UnknownTopicError, UsageError
+from logstore.errors import (
+    ClosedError,
+    FencedError,
+    InvalidConfigError,
+    RetriableError,
+    UnknownTopicError,
+    UsageError,
+)
 from logstore.logdir.directory import LogDirectory
 from logstore.model import TopicPartition
 from logstore.testing import ManualClock, MemoryFiles
@@ -164,6 +171,77 @@ def test_a_member_with_automatic_commits_that_was_removed_says_so_and_goes_on(en
     assert next(what for name, what, _ in world.told if name == "stalled") == "lost"
     assert any("max_poll_interval_ms" in each.message for each in caplog.records)
     assert other.committed(before) == before
+
+
+class TestClose:
+    """What ``on_revoked`` may do there."""
+
+    def test_it_is_told_and_may_commit_before_the_consumer_leaves(self):
+        world = World()
+        world.append(60)
+        member = world.join("a")
+        other = world.join("b")
+        world.settle()
+        world.append(60)
+        record = member.poll(timeout=0)[0]
+        done = []
+
+        def finish(partitions):
+            assert member.assignment == partitions
+            member.commit(record)
+            done.append(partitions)
+            with pytest.raises(ClosedError):
+                member.poll(timeout=0)
+
+        member._on_revoked = finish
+        owned = member.assignment
+        member.close()
+        member.close()
+        assert done == [owned]
+        assert other.committed([(record.topic, record.partition)]).popitem()[1].offset == record.offset + 1
+        with pytest.raises(ClosedError):
+            member.commit()
+        del world.members["a"]
+        world.settle()
+        assert len(other.assignment) == 6
+
+    def test_what_it_raises_is_raised_and_the_consumer_has_left(self):
+        world = World()
+        member = world.join("a")
+        world.settle()
+
+        def fail(partitions):
+            raise KeyError("finish")
+
+        member._on_revoked = fail
+        with pytest.raises(KeyError, match="finish"):
+            world.members.pop("a").close()
+        world.join("b")
+        world.settle()
+        assert world.owned() == {"b": [0, 1, 2, 3, 4, 5]}
+
+    def test_it_is_not_told_after_an_error_in_the_block(self):
+        world = World()
+        member = world.join("a")
+        world.settle()
+        world.told.clear()
+        with pytest.raises(KeyError), member:
+            raise KeyError
+        assert world.told == []
+
+    @pytest.mark.parametrize("assignor", ASSIGNORS)
+    def test_everyone_is_told_once(self, assignor):
+        world = World(assignors=[assignor])
+        for name in "ab":
+            world.join(name)
+        world.settle()
+        world.told.clear()
+        for name in "ab":
+            owned = [each.partition for each in world.members[name].assignment]
+            world.members.pop(name).close()
+            assert world.told.pop() == (name, "revoked", owned)
+            world.settle()
+            world.told.clear()
 
 
 def test_new_partitions_are_assigned():

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     import pyarrow
 
 OnRebalance = Callable[[tuple[TopicPartition, ...]], object]
-"""Called in :meth:`Consumer.poll` with partitions that the consumer got, or has to give up."""
+"""Called in :meth:`Consumer.poll` with partitions that the consumer got, or has to give up; and in
+:meth:`Consumer.close`."""
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Sized)
@@ -172,10 +173,16 @@ class Consumer(BoundToProcess):
 
     def _give_up(self, partitions: Sequence[TopicPartition], is_lost: bool) -> None:
         """Partitions are no longer its own."""
-        tell = self._on_lost if is_lost else self._on_revoked
         try:
             if not is_lost:
                 self._commits.commit_changed(partitions)
+        finally:
+            is_removed = self._membership is not None and self._membership.is_removed
+            self._tell_and_forget(partitions, is_lost or is_removed)
+
+    def _tell_and_forget(self, partitions: Sequence[TopicPartition], is_lost: bool) -> None:
+        tell = self._on_lost if is_lost else self._on_revoked
+        try:
             if tell is not None:
                 tell(tuple(partitions))
         finally:  # whatever it raises, others may have them now
@@ -283,7 +290,7 @@ class Consumer(BoundToProcess):
         """The next records that are there. None: it waits for something."""
         until_ms = self._clock.monotonic_ms() + left_ms
         while True:
-            self._check_usable()
+            self._usable.check_open()
             self._check_woken_up()
             if not self._take_part():
                 return None
@@ -578,13 +585,22 @@ class Consumer(BoundToProcess):
     # The end
 
     def close(self) -> None:
-        """Commit, if that is automatic, leave the group, and stop. A poll that waits in another thread ends
-        with ``ClosedError``. You may call it again."""
+        """Commit, if that is automatic, call ``on_revoked``, leave the group, and stop. A poll that waits in
+        another thread ends with ``ClosedError``. You may call it again. A ``with`` block that ends with an
+        error neither commits nor calls ``on_revoked``: what was being worked on comes again.
+
+        Raises:
+            Exception: what ``on_revoked`` raises. The consumer has left all the same.
+        """
         if self._usable.is_closed:
             return
         self._usable.close(self._wake_poll)
+        membership, usable = self._membership, self._usable
         try:
-            self._commits.commit_changed(self._positions.partitions)
+            if membership is None or usable.is_forked or usable.is_store_closed:
+                self._commits.commit_changed(self._positions.partitions)
+            else:
+                usable.one_last_time(membership.give_up_all)
         finally:
             self._stop()
 

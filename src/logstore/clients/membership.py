@@ -151,6 +151,17 @@ class Membership:
             return self._join()
         return self._finish_joining() if self._phase is _Phase.JOINING else self._finish_syncing()
 
+    @property
+    def is_removed(self) -> bool:
+        """Whether the group has said that it is no member any more: nothing can be committed."""
+        return self._last_generation < 0
+
+    def give_up_all(self) -> None:
+        """Before it leaves, or joins with an eager protocol."""
+        owned, self.owned = self.owned, ()
+        if owned:
+            self._give_up(owned, False)
+
     def leave(self) -> None:
         """Leave, so that others get the partitions at once. A static member stays, for it comes back."""
         for pending in (self._joining, self._syncing):
@@ -166,9 +177,8 @@ class Membership:
     def _join(self) -> bool:
         if self._clock.monotonic_ms() < self._next_ms:
             return False
-        if self._protocol is RebalanceProtocol.EAGER and self.owned:
-            owned, self.owned = self.owned, ()
-            self._give_up(owned, False)
+        if self._protocol is RebalanceProtocol.EAGER:
+            self.give_up_all()
         metadata = [
             GroupProtocol(
                 each.name,

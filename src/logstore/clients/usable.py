@@ -32,6 +32,8 @@ class Usable:
         self._taking = threading.Lock()
         self._thread: int | None = None
         """The thread that polls."""
+        self._ending: int | None = None
+        """The thread that closes it, and may use it once more."""
 
     @property
     def is_forked(self) -> bool:
@@ -55,7 +57,8 @@ class Usable:
             ForkedError: this process is a child of the one that made it.
             UsageError: another thread polls.
         """
-        self.check_open()
+        if self._ending != threading.get_ident():
+            self.check_open()
         if self._thread is not None and self._thread != threading.get_ident():
             raise self._other_thread()
 
@@ -99,6 +102,14 @@ class Usable:
         is_elsewhere = self._thread is not None and self._thread != threading.get_ident()
         if is_elsewhere and self._taking.acquire(timeout=_LONGEST_WAIT_SECONDS):
             self._taking.release()
+
+    def one_last_time(self, call: Callable[[], object]) -> None:
+        """A call of the end, whose callbacks may still use it, but not wait."""
+        self._ending = threading.get_ident()
+        try:
+            call()
+        finally:
+            self._ending = None
 
     def _other_thread(self) -> UsageError:
         return UsageError(
