@@ -10,13 +10,14 @@ from collections.abc import Mapping
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.committing import IS_OF_ANOTHER
-from logstore.broker.requests import OffsetCommitRequest, OffsetCommitResult
+from logstore.broker.requests import MetadataRequest, MetadataResult, OffsetCommitRequest, OffsetCommitResult
 from logstore.model import TopicPartition
 from logstore.wire.remote.asking import ask
 from logstore.wire.remote.attempt import Target
-from logstore.wire.remote.cluster import Cluster, Leader
+from logstore.wire.remote.cluster import AnyNode, Cluster
 from logstore.wire.remote.questions import RemotePending
 from logstore.wire.remote.translate import groups
+from logstore.wire.remote.translate.topics import METADATA
 
 
 class Commit(RemotePending[OffsetCommitResult]):
@@ -58,16 +59,23 @@ class Commit(RemotePending[OffsetCommitResult]):
 
     def _compare(self) -> None:
         """Cost: a request for metadata."""
-        read = self._request.topic_ids
-        self._cluster.note_stale({each.topic for each in read})
-        self._cluster.when_known(read, self._compare_with)
+        names = sorted({each.topic for each in self._request.topic_ids})
+        ask(
+            self._cluster,
+            AnyNode(self._cluster),
+            METADATA,
+            MetadataRequest(tuple(names)),
+            self._client_id,
+            self._compare_with,
+        )
 
-    def _compare_with(self, leaders: Mapping[TopicPartition, Leader]) -> None:
-        request, read = self._request, self._request.topic_ids
+    def _compare_with(self, result: MetadataResult, _: int) -> None:
+        request = self._request
+        topic_ids = {topic.name: topic.topic_id for topic in result.topics}
         of_another = {
             each: ErrorCode.UNKNOWN_TOPIC_ID
-            for each, leader in leaders.items()
-            if leader.topic_id not in (None, read[each])
+            for each, read_id in request.topic_ids.items()
+            if topic_ids.get(each.topic) not in (None, read_id)
         }
         offsets = {each: value for each, value in request.offsets.items() if each not in of_another}
         if offsets:
