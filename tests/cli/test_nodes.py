@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
+import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -76,19 +79,41 @@ def test_the_file_says_all(write):
     assert run().returncode == 2
 
 
+@contextmanager
+def serving(*words):
+    """A node as a process; yields what it tells."""
+    command = [sys.executable, "-m", "logstore", "serve", *words, "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as node:
+        yield json.loads(node.stdout.readline())
+        node.send_signal(signal.SIGTERM)
+        assert node.wait(30) == 0
+        assert "handing over" in node.stderr.read()
+
+
 def test_a_node_serves_until_it_is_told_to_end(write, tmp_path):
     """2 s."""
-    command = [sys.executable, "-m", "logstore", "serve", "--config", write(), "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as node:
-        told = json.loads(node.stdout.readline())
+    with serving("--config", write()) as told:
         assert told["path"] == str(tmp_path / "data")
         with logstore.connect(told["address"]) as remote:
             remote.create_topic("t")
             assert remote.leaders("t") == [7]
             with remote.producer(acks="all") as producer:
                 assert producer.send("t", b"x").result().offset == 0
-        node.send_signal(signal.SIGTERM)
-        assert node.wait(30) == 0
-        assert "handing over" in node.stderr.read()
     with logstore.open(tmp_path / "data", read_only=True) as store:
         assert [record.value for record in store["t"][0].read()] == [b"x"]
+
+
+def test_a_lost_coordinator_is_not_made_again_by_accident(write, tmp_path):
+    """4 s: it starts five processes."""
+    with serving("--config", write()) as told, logstore.connect(told["address"]) as remote:
+        remote.create_topic("t")
+    refused = run("--config", write(), "--new-cluster")
+    assert (refused.returncode, "Start the node without it" in refused.stderr) == (2, True)
+    shutil.rmtree(tmp_path / "common")
+    refused = run("--config", write())
+    assert (refused.returncode, "there is no cluster in" in refused.stderr) == (2, True)
+    assert not (tmp_path / "common").exists()
+    with serving("--config", write(), "--new-cluster") as told, logstore.connect(told["address"]) as remote:
+        while "t" not in remote.topics():
+            time.sleep(0.01)
+    assert run("--new-cluster").returncode == 2

@@ -115,6 +115,7 @@ PAGES: dict[str, tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
         (
             ("logstore.replica.node.node", ("Node",)),
             ("logstore.replica.standby", ("follow", "Standby")),
+            ("logstore.replica.leaving", ("leave_cluster",)),
         ),
     ),
     "asyncio": (

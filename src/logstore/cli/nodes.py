@@ -12,8 +12,10 @@ from logstore.cli.escaping import escaped, json_text
 from logstore.config import StoreConfig, TopicConfig, parse_settings
 from logstore.errors import InvalidConfigError, UsageError
 from logstore.files import OsFiles, parent_of, read_small_file
+from logstore.replica.coordination.coordinator import TreeCoordinator
 from logstore.replica.coordination.interface import SESSION_MS, Coordinator
-from logstore.replica.node.controller.adopting import cluster_id_for
+from logstore.replica.leaving import leave_cluster
+from logstore.replica.node.controller.adopting import cluster_id_for, was_node
 from logstore.replica.node.node import Node
 from logstore.store import open_store
 from logstore.wire.handlers.settings import ListenerConfig
@@ -175,28 +177,55 @@ def open_coordinator(
     session_ms: int,
     cluster_id: str | None = None,
     zookeeper_login: tuple[str, str] | None = None,
+    *,
+    create: bool = True,
 ) -> Coordinator:
     """
     Args:
         name: ``zookeeper://host:2181/path``, or the path of a directory.
         cluster_id: what the cluster has to have.
         zookeeper_login: see :class:`.ZooKeeperCoordinator`.
+        create: whether to begin a cluster if there is none.
     """
+    kind, options = _kind_of(name, session_ms, zookeeper_login)
+    return kind(**options, cluster_id=cluster_id, create=create)
+
+
+def _kind_of(
+    name: str, session_ms: int, zookeeper_login: tuple[str, str] | None
+) -> tuple[type[TreeCoordinator], dict[str, Any]]:
+    """The class of a coordinator, and what it is given."""
     if name.startswith(_ZOOKEEPER):
         from logstore.replica.coordination.zookeeper import ZooKeeperCoordinator  # kazoo is an extra
 
         hosts = name.removeprefix(_ZOOKEEPER)
-        return ZooKeeperCoordinator(
-            hosts, session_ms=session_ms, cluster_id=cluster_id, login=zookeeper_login
-        )
+        return ZooKeeperCoordinator, {"hosts": hosts, "session_ms": session_ms, "login": zookeeper_login}
     from logstore.replica.coordination.files import FileCoordinator
 
-    return FileCoordinator(name, session_ms=session_ms, cluster_id=cluster_id)
+    return FileCoordinator, {"path": name, "session_ms": session_ms}
 
 
-def serve_node(path: str, *, is_json: bool, is_quiet: bool) -> None:
+def _leave_lost_cluster(wanted: NodeFile) -> None:
+    """The coordinator is lost: make the node's directory one that can begin another cluster.
+
+    Raises:
+        UsageError: the coordinator has a cluster, or the directory is no node's.
+    """
+    kind, options = _kind_of(wanted.coordinator, wanted.session_ms, wanted.zookeeper_login)
+    if kind.exists(**options):
+        raise UsageError(
+            f"{wanted.coordinator} has a cluster; --new-cluster is for a coordinator that has lost its own. "
+            "Start the node without it"
+        )
+    leave_cluster(wanted.directory)
+
+
+def serve_node(path: str, *, is_new_cluster: bool = False, is_json: bool, is_quiet: bool) -> None:
     """Be the node that a file describes, until Ctrl-C, SIGTERM or SIGHUP. When clients can connect, a line
     says where. What the node leads is handed over in the end.
+
+    Args:
+        is_new_cluster: begin another cluster with what the node has, since the coordinator has lost its own.
 
     Raises:
         LogstoreError: as :func:`logstore.open` and :class:`.Node`; or the node's disk has failed.
@@ -209,10 +238,16 @@ def serve_node(path: str, *, is_json: bool, is_quiet: bool) -> None:
         raise InvalidConfigError(f"{path}: {error}") from None
     config = StoreConfig(**found[StoreConfig], topic=TopicConfig(**found[TopicConfig]))
     ended = until_told()
+    if is_new_cluster:
+        _leave_lost_cluster(wanted)
     with ExitStack() as stack:
         store = stack.enter_context(open_store(wanted.directory, config=config))
         coordinator = open_coordinator(
-            wanted.coordinator, wanted.session_ms, cluster_id_for(store), wanted.zookeeper_login
+            wanted.coordinator,
+            wanted.session_ms,
+            cluster_id_for(store),
+            wanted.zookeeper_login,
+            create=not was_node(store),
         )
         stack.callback(coordinator.close)
         node = stack.enter_context(

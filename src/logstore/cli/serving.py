@@ -36,6 +36,8 @@ class Serving(NamedTuple):
     is_quiet: bool = False
     config: str | None = None
     """The file of a node, which says all the rest."""
+    is_new_cluster: bool = False
+    """Whether the node begins another cluster, since the coordinator has lost its own."""
 
 
 def serve(wanted: Serving) -> None:
@@ -51,7 +53,12 @@ def serve(wanted: Serving) -> None:
     if wanted.config is not None:
         from logstore.cli.nodes import serve_node  # few processes are one
 
-        serve_node(wanted.config, is_json=wanted.is_json, is_quiet=wanted.is_quiet)
+        serve_node(
+            wanted.config,
+            is_new_cluster=wanted.is_new_cluster,
+            is_json=wanted.is_json,
+            is_quiet=wanted.is_quiet,
+        )
         return
     found = _settings(wanted.settings)
     store_config = StoreConfig(**found[StoreConfig], topic=TopicConfig(**found[TopicConfig]))

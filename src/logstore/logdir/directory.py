@@ -36,6 +36,7 @@ from logstore.logdir.identity import (
     ensure_identity,
     is_brokers_directory,
     join_cluster,
+    leave_cluster,
     missing_directory,
     prepare_directory,
 )
@@ -599,6 +600,17 @@ class LogDirectory:
         with self._lock:
             is_empty = not self._topics.live()
             self.identity = join_cluster(self._files, self.path, cluster_id, node_id, is_empty=is_empty)
+
+    def leave(self) -> None:
+        """Make the directory one of no cluster, durably. Its topics stay as they are.
+
+        Raises:
+            CorruptionError: its identity is damaged.
+        """
+        self.check_open()
+        with self._lock:
+            self.context.home.check_held()
+            self.identity = leave_cluster(self._files, self.path)
 
     @property
     def files(self) -> Files:

@@ -278,8 +278,8 @@ def join_cluster(files: Files, path: str, cluster_id: str, node_id: int, *, is_e
     found = ensure_identity(files, path)
     if found.cluster_id != cluster_id and not is_empty:
         raise UsageError(
-            f"{path} belongs to cluster {found.cluster_id}, not to {cluster_id}; give the node a directory "
-            "of its own, or begin a new cluster with the id that this one has"
+            f"{path} belongs to cluster {found.cluster_id}, not to {cluster_id}; give the node its own "
+            "directory, or its own cluster's coordinator"
         )
     if found.cluster_id == cluster_id and found.node_id not in (_OF_NO_NODE, node_id):
         raise UsageError(f"{path} is of node {found.node_id}, not of node {node_id}; start that one with it")
@@ -288,6 +288,20 @@ def join_cluster(files: Files, path: str, cluster_id: str, node_id: int, *, is_e
     if joined != found:
         write_small_file(files, f"{path}/{META_PROPERTIES_NAME}", encode_meta_properties(joined))
     return joined
+
+
+def leave_cluster(files: Files, path: str) -> MetaProperties:
+    """Make the directory one of no cluster. It gets a new cluster id, so that the old cluster and it refuse
+    each other.
+
+    Raises:
+        CorruptionError: the file is damaged.
+    """
+    left = ensure_identity(files, path)._replace(
+        cluster_id=encode_base64_uuid(uuid.uuid4()), node_id=_OF_NO_NODE
+    )
+    write_small_file(files, f"{path}/{META_PROPERTIES_NAME}", encode_meta_properties(left))
+    return left
 
 
 def ensure_identity(files: Files, path: str) -> MetaProperties:

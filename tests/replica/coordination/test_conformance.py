@@ -49,6 +49,14 @@ def test_a_cluster_takes_the_id_that_a_store_has_already(place):
     assert place.open().cluster_id == "mine"
 
 
+def test_a_cluster_that_must_be_there_is_not_begun(place):
+    for _ in range(2):  # nothing was left that the second could take for one
+        with pytest.raises(UsageError, match=r"there is no cluster in .*--new-cluster"):
+            place.open(create=False)
+    cluster_id = place.open().cluster_id
+    assert place.open(create=False).cluster_id == cluster_id
+
+
 def test_a_closed_coordinator_says_so(place):
     coordinator = place.open()
     coordinator.close()

@@ -10,7 +10,7 @@ import logstore
 from logstore.errors import LogstoreError
 from logstore.replica import Node
 from logstore.replica.coordination.files import FileCoordinator
-from logstore.replica.node.controller.adopting import cluster_id_for
+from logstore.replica.node.controller.adopting import cluster_id_for, was_node
 
 SESSION_MS = 2_000
 
@@ -40,7 +40,7 @@ class Cluster:
     def start(self, node_id, *, directory=None, **options):
         with ExitStack() as stack:
             store = stack.enter_context(logstore.open(self._path / (directory or f"node-{node_id}")))
-            coordinator = self.coordinate(cluster_id_for(store))
+            coordinator = self.coordinate(cluster_id_for(store), create=not was_node(store))
             stack.callback(coordinator.close)
             settings = {"replica_lag_time_max_ms": 1_000, **self._options, **options}
             node = Node(store, node_id, coordinator=coordinator, **settings)
@@ -49,8 +49,10 @@ class Cluster:
             self._open[node_id] = stack.pop_all()
         return node
 
-    def coordinate(self, cluster_id):
-        return FileCoordinator(self._path / "cluster", session_ms=self._session_ms, cluster_id=cluster_id)
+    def coordinate(self, cluster_id, *, create):
+        return FileCoordinator(
+            self._path / "cluster", session_ms=self._session_ms, cluster_id=cluster_id, create=create
+        )
 
     def stop(self, node_id):
         del self.nodes[node_id], self.stores[node_id]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 
@@ -122,9 +121,9 @@ def test_what_was_replicated_is_not_taken_for_a_store(tmp_path):
     send(cluster, [b"1"])
     cluster.close()
     (tmp_path / "cluster").rename(tmp_path / "lost")
-    with pytest.raises(UsageError, match="belongs to cluster"):
+    with pytest.raises(UsageError, match="there is no cluster in"):
         Cluster(tmp_path, 1)
-    shutil.rmtree(tmp_path / "cluster")
+    assert not (tmp_path / "cluster").exists()
     with logstore.open(tmp_path / "node-1") as store:
         cluster_id = store.cluster_id
     FileCoordinator(tmp_path / "cluster", cluster_id=cluster_id).close()

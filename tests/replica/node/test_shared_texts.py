@@ -232,10 +232,12 @@ class InZooKeeper(Cluster):
         self._address = address
         super().__init__(path, count)
 
-    def coordinate(self, cluster_id):
+    def coordinate(self, cluster_id, *, create):
         from logstore.replica.coordination.zookeeper import ZooKeeperCoordinator
 
-        return ZooKeeperCoordinator(self._address, session_ms=SESSION_MS, cluster_id=cluster_id)
+        return ZooKeeperCoordinator(
+            self._address, session_ms=SESSION_MS, cluster_id=cluster_id, create=create
+        )
 
 
 @pytest.mark.interop

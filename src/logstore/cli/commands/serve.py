@@ -28,6 +28,13 @@ ConfigFile = Annotated[
         "--config", metavar="FILE", help="be the node of a cluster that a TOML file describes, instead of DIR"
     ),
 ]
+NewCluster = Annotated[
+    bool,
+    typer.Option(
+        "--new-cluster",
+        help="with --config, if the coordinator was lost: begin another cluster with what this node has",
+    ),
+]
 Addresses = Annotated[
     list[str] | None,
     typer.Option(
@@ -61,6 +68,7 @@ def serve(
     allow_anonymous: AllowAnonymous = False,
     settings: SettingTexts = None,
     config: ConfigFile = None,
+    new_cluster: NewCluster = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -71,8 +79,10 @@ def serve(
     if config is not None:
         if directory is not None or listen or advertised is not None or allow_anonymous or settings:
             raise CommandError("--config goes alone: the file says all the rest", WRONG)
-        serving.serve(Serving(config=config, is_json=json, is_quiet=quiet))
+        serving.serve(Serving(config=config, is_new_cluster=new_cluster, is_json=json, is_quiet=quiet))
         return
+    if new_cluster:
+        raise CommandError("--new-cluster needs --config FILE", WRONG)
     if directory is None:
         raise CommandError("give the directory of a store, or --config FILE", WRONG)
     addresses = listen or [DEFAULT_ADDRESS]

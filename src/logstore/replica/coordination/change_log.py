@@ -42,7 +42,7 @@ from logstore.replica.coordination.tree import Stored
 _SEGMENT: Final = "log-"
 _NEW, _OLD, _UNLINKED = "new-", "old-", "tmp-"
 _SNAPSHOT: Final = "snapshot"
-_OURS: Final = (_SEGMENT, _NEW, _OLD, "sessions")
+_OURS: Final = (_NEW, _OLD, "sessions")
 _CHANGES_PER_SEGMENT: Final = 256
 _BYTES_PER_SEGMENT: Final = 16 << 20
 _KEPT_SEGMENTS: Final = 2
@@ -82,7 +82,7 @@ class ChangeLog:
         names = [entry.name for entry in self._files.list_directory(self.path)]
         if "meta.properties" in names:
             raise UsageError(f"{self.path} is the directory of a store; the coordinator needs one of its own")
-        foreign = [name for name in names if not name.startswith(_OURS)]
+        foreign = [name for name in names if not (name.startswith(_OURS) or _is_segment(name))]
         if foreign:
             raise UsageError(
                 f"{self.path} has other files in it, such as {foreign[0]!r}; the coordinator needs a "
@@ -99,8 +99,7 @@ class ChangeLog:
 
     def _bases(self) -> list[int]:
         """Behind which changes segments begin, in order."""
-        names = [entry.name for entry in self._files.list_directory(self.path)]
-        return sorted(int(name.removeprefix(_SEGMENT)) for name in names if name.startswith(_SEGMENT))
+        return bases_in(self._files, self.path)
 
     def _load(self) -> None:
         """Read the newest segment's snapshot."""
@@ -287,6 +286,17 @@ class ChangeLog:
                 with contextlib.suppress(StorageError):
                     self._files.remove(f"{directory}/{entry.name}")
             self._files.remove_directory(directory)
+
+
+def bases_in(files: Files, path: str) -> list[int]:
+    """Behind which changes the segments in a directory begin, in order; none if it has no log."""
+    names = [entry.name for entry in files.list_directory(path)]
+    return sorted(int(name.removeprefix(_SEGMENT)) for name in names if _is_segment(name))
+
+
+def _is_segment(name: str) -> bool:
+    number = name.removeprefix(_SEGMENT)
+    return name.startswith(_SEGMENT) and len(number) == 20 and number.isascii() and number.isdigit()
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 from logstore.arguments import check_callable, check_least, shown
 from logstore.clock import Clock
@@ -16,7 +17,13 @@ from logstore.errors import RetriableError, UsageError
 from logstore.format.metadata import encode_base64_uuid
 from logstore.lock import ForkFlag
 from logstore.replica.coordination import layout
-from logstore.replica.coordination.interface import Node, TopicPartition, View, ViewChange, Watcher
+from logstore.replica.coordination.interface import (
+    Node,
+    TopicPartition,
+    View,
+    ViewChange,
+    Watcher,
+)
 from logstore.replica.coordination.registration import Registering
 from logstore.replica.coordination.session import TreeSession, require
 from logstore.replica.coordination.tree import Changed, Create, Tree
@@ -25,17 +32,30 @@ from logstore.replica.rules.partition_state import PartitionState
 from logstore.warning import inform, warn
 
 
+class _NoClusterError(UsageError):
+    """There is no cluster, and none was to be made."""
+
+
+def no_cluster(place: str) -> UsageError:
+    return _NoClusterError(
+        f"there is no cluster in {place}. Check the name, or put back what was there; if that is lost, the "
+        "node that has everything can begin a new cluster: logstore serve --config FILE --new-cluster"
+    )
+
+
 class TreeCoordinator:
     """See :class:`~logstore.replica.coordination.interface.Coordinator`."""
 
-    def __init__(self, tree: Tree, cluster_id: str | None = None) -> None:
+    def __init__(self, tree: Tree, cluster_id: str | None = None, *, create: bool = True) -> None:
         """
         Args:
             cluster_id: what the cluster's id has to be. If there is no cluster yet, it gets this one, or
                 without one an id of its own.
+            create: whether to begin a cluster if there is none. False for a node that has a cluster already:
+                if that is not here, nothing is made.
 
         Raises:
-            UsageError: it is another cluster.
+            UsageError: it is another cluster, or there is none.
             RetriableError: the tree cannot be reached.
         """
         if cluster_id is not None and (type(cluster_id) is not str or not cluster_id):
@@ -51,11 +71,29 @@ class TreeCoordinator:
         self._registering = threading.Lock()
         self._session: TreeSession | None = None
         try:
+            if not create and tree.read(layout.CLUSTER_ID) is None:
+                raise no_cluster(tree.name)
             self.cluster_id = self._begin(cluster_id)
             tree.follow(self._tell)
         except BaseException:
             tree.close()
             raise
+
+    @classmethod
+    def exists(cls, *args: Any, **options: Any) -> bool:
+        """Whether there is a cluster. None is begun.
+
+        Args:
+            args, options: those of the coordinator.
+
+        Raises:
+            UsageError, RetriableError: that cannot be told: as the coordinator.
+        """
+        try:
+            cls(*args, **options, create=False).close()
+        except _NoClusterError:
+            return False
+        return True
 
     def _begin(self, cluster_id: str | None) -> str:
         """Create what is always there. Returns the cluster's id."""

@@ -45,8 +45,8 @@ from logstore.errors import (
 )
 from logstore.files import DirectoryWatch, File, Files, Lock, OsFiles, PathLike, check_path
 from logstore.lock import ForkFlag
-from logstore.replica.coordination.change_log import ChangeLog
-from logstore.replica.coordination.coordinator import TreeCoordinator
+from logstore.replica.coordination.change_log import ChangeLog, bases_in
+from logstore.replica.coordination.coordinator import TreeCoordinator, no_cluster
 from logstore.replica.coordination.image import Change
 from logstore.replica.coordination.interface import SESSION_MS
 from logstore.replica.coordination.tree import Changed, Create, Lease, Refusal, Step, Stored, Why
@@ -404,6 +404,7 @@ class FileCoordinator(TreeCoordinator):
         path: PathLike,
         *,
         cluster_id: str | None = None,
+        create: bool = True,
         session_ms: int = SESSION_MS,
         files: Files | None = None,
         clock: Clock | None = None,
@@ -412,13 +413,17 @@ class FileCoordinator(TreeCoordinator):
         Args:
             path: a directory of its own; made if it is not there.
             cluster_id: see :class:`.TreeCoordinator`.
+            create: see :class:`.TreeCoordinator`.
             session_ms: after how long a process of which nothing is heard is dead. One that has ended is
                 noticed at once. A busy machine may hold up a living one: below 2,000 ms that happens.
 
         Raises:
-            UsageError: it is another cluster's, or has other files in it.
+            UsageError: it is another cluster's, or has other files in it, or there is no cluster.
         """
         check_least("session_ms", session_ms, _LEAST_SESSION_MS)
         files = files or OsFiles()
         name = files.absolute(check_path(path))
-        super().__init__(FileTree(name, session_ms, files, clock or SystemClock()), cluster_id)
+        if not create and not (files.is_directory(name) and bases_in(files, name)):
+            raise no_cluster(name)
+        tree = FileTree(name, session_ms, files, clock or SystemClock())
+        super().__init__(tree, cluster_id, create=create)

@@ -108,7 +108,15 @@ class ZooKeeperTree:
     most_steps = _MOST_STEPS
     most_bytes = _MOST_BYTES
 
-    def __init__(self, hosts: str, session_ms: int, clock: Clock, client_options: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        hosts: str,
+        session_ms: int,
+        clock: Clock,
+        client_options: dict[str, Any],
+        *,
+        create: bool = True,
+    ) -> None:
         self.name = f"zookeeper://{hosts}"
         self.clock = clock
         self.patience_ms = session_ms
@@ -124,13 +132,14 @@ class ZooKeeperTree:
         self._follower: _Follower | None = None
         self._signs = _SignsOfLife(self._client, clock, session_ms)
         self._client.add_listener(self._on_state)
-        self._connect()
+        self._connect(create=create)
 
-    def _connect(self) -> None:
+    def _connect(self, *, create: bool) -> None:
         self._client.start_async()
         try:
             self._wait_for_connection()
-            self._client.ensure_path_async("/").get(timeout=self.patience_ms / 1000)
+            if create:
+                self._client.ensure_path_async("/").get(timeout=self.patience_ms / 1000)
         except BaseException as error:
             self.close()
             if isinstance(error, _UNKNOWN):
@@ -508,6 +517,7 @@ class ZooKeeperCoordinator(TreeCoordinator):
         hosts: str,
         *,
         cluster_id: str | None = None,
+        create: bool = True,
         session_ms: int = SESSION_MS,
         clock: Clock | None = None,
         login: tuple[str, str] | None = None,
@@ -517,6 +527,7 @@ class ZooKeeperCoordinator(TreeCoordinator):
         Args:
             hosts: ``"host1:2181,host2:2181/path"``. The path is made if it is not there.
             cluster_id: see :class:`.TreeCoordinator`.
+            create: see :class:`.TreeCoordinator`.
             session_ms: after how long a node of which nothing is heard is dead. The server has bounds for it,
                 by default 4 s and 40 s.
             login: a name and a password (ZooKeeper's ``digest``). Nobody else may then read or change what
@@ -526,7 +537,7 @@ class ZooKeeperCoordinator(TreeCoordinator):
         Raises:
             ImportError: there is no kazoo.
             RetriableError: no server answers.
-            UsageError: it is another cluster's, or the server refuses this client.
+            UsageError: it is another cluster's, or there is no cluster, or the server refuses this client.
         """
         check_least("session_ms", session_ms, _LEAST_SESSION_MS)
         if type(hosts) is not str or not hosts:
@@ -534,5 +545,5 @@ class ZooKeeperCoordinator(TreeCoordinator):
         if login is not None:
             client_options["auth_data"] = [("digest", ":".join(login))]
             client_options["default_acl"] = [make_digest_acl(*login, all=True)]
-        tree = ZooKeeperTree(hosts, session_ms, clock or BootClock(), client_options)
-        super().__init__(tree, cluster_id)
+        tree = ZooKeeperTree(hosts, session_ms, clock or BootClock(), client_options, create=create)
+        super().__init__(tree, cluster_id, create=create)

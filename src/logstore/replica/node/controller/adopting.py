@@ -29,9 +29,13 @@ def cluster_id_for(store: Store) -> str | None:
     Raises:
         ReadOnlyError, ClosedError: the store cannot be changed.
     """
+    return None if was_node(store) or not store.directory.topic_names() else store.cluster_id
+
+
+def was_node(store: Store) -> bool:
+    """Whether the directory is that of a node, which has a cluster."""
     directory = store.directory
-    was_node = directory.files.is_file(f"{directory.path}/{NODE_NAME}")
-    return None if was_node or not directory.topic_names() else store.cluster_id
+    return directory.files.is_file(f"{directory.path}/{NODE_NAME}")
 
 
 class Adoption:
