@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from logstore.errors import ForkedError, StorageError, UsageError
+from logstore.errors import ForkedError, LogstoreError, StorageError, UsageError
 from logstore.files import OsFiles
 from logstore.replica.coordination.files import FileCoordinator, FileTree
 from logstore.replica.coordination.registering import NodeRecord, begin_life
@@ -98,6 +98,20 @@ def test_a_directory_that_is_gone_ends_the_lease(open_one, tmp_path, how):
         FileCoordinator(tmp_path / "c").close()
     assert lost.wait(20)
     assert not session.has_lease
+
+
+def test_nobody_makes_a_directory_again_that_was_moved_away(open_one, tmp_path):
+    coordinator, disk = open_one(), Disk()
+    session = coordinator.register(disk.node(1), disk.remember)
+    (tmp_path / "c").rename(tmp_path / "away")
+    eventually(lambda: session.is_lost)
+    with pytest.raises(LogstoreError):
+        coordinator.register(disk.node(1), disk.remember)
+    assert not (tmp_path / "c").exists()
+    (tmp_path / "away").rename(tmp_path / "c")
+    again = coordinator.register(disk.node(1), disk.remember)
+    eventually(lambda: [*coordinator.view.registrations.values()] == [again.registration])
+    assert again.has_lease
 
 
 def test_it_works_where_there_are_no_watches(open_one):

@@ -90,6 +90,7 @@ class FileTree:
         self._files = files
         self._lock = threading.RLock()
         self._log = ChangeLog(files, path, clock)
+        files.make_directory(f"{path}/sessions")  # here only: a directory that is lost stays lost
         self._session: _Session | None = None
         self._untold: dict[str, Stored | None] = {}
         self._failure: str | None = None
@@ -164,8 +165,9 @@ class FileTree:
 
     def begin_session(self, on_lost: Callable[[], None]) -> Lease:
         self.end_session()
+        with self._lock:
+            self._catch_up()  # says the same each time if the directory is gone, unlike the names below
         files, name = self._files, uuid.uuid4().hex
-        files.make_directory(f"{self.name}/sessions")
         lock = files.lock(self._path_of(name, "lock"))
         try:
             sign = files.open(self._path_of(name, "sign"), create=True)
