@@ -54,6 +54,11 @@ def test_settings_are_text_by_kafkas_names(write):
         ({"node_id": "true"}, "node_id is True; it must be of type int"),
         ({"nodeid": "7"}, "there is no 'nodeid'"),
         ({"node_id": "="}, "is no TOML"),
+        (
+            {"coordinator": '"zookeper://h:1/p"'},
+            "coordinator is 'zookeper://h:1/p'; it must be zookeeper://host",
+        ),
+        ({"coordinator": '"./data/"'}, "the coordinator is in the node's own directory"),
     ],
 )
 def test_a_file_that_is_wrong(write, lines, why):
@@ -107,6 +112,8 @@ def test_a_lost_coordinator_is_not_made_again_by_accident(write, tmp_path):
     """4 s: it starts five processes."""
     with serving("--config", write()) as told, logstore.connect(told["address"]) as remote:
         remote.create_topic("t")
+        with remote.producer(acks="all") as producer:
+            producer.send("t", b"x").result()  # the node holds the topic then
     refused = run("--config", write(), "--new-cluster")
     assert (refused.returncode, "Start the node without it" in refused.stderr) == (2, True)
     shutil.rmtree(tmp_path / "common")
@@ -114,6 +121,8 @@ def test_a_lost_coordinator_is_not_made_again_by_accident(write, tmp_path):
     assert (refused.returncode, "there is no cluster in" in refused.stderr) == (2, True)
     assert not (tmp_path / "common").exists()
     with serving("--config", write(), "--new-cluster") as told, logstore.connect(told["address"]) as remote:
+        deadline = time.monotonic() + 30
         while "t" not in remote.topics():
+            assert time.monotonic() < deadline
             time.sleep(0.01)
     assert run("--new-cluster").returncode == 2

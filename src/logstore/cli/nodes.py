@@ -97,8 +97,19 @@ def read_node_file(path: str) -> NodeFile:
     _check_kinds(path, found, _KINDS, _NEEDED)
     base = parent_of(files.absolute(path))
     coordinator, login = found["coordinator"], None
+    directory = _below(base, found["directory"])
     if not coordinator.startswith(_ZOOKEEPER):
+        if "://" in coordinator:
+            raise UsageError(
+                f"{path}: coordinator is {coordinator!r}; it must be {_ZOOKEEPER}host:2181/path, or the "
+                "path of a directory"
+            )
         coordinator = _below(base, coordinator)
+        if files.absolute(coordinator) == files.absolute(directory):
+            raise UsageError(
+                f"{path}: the coordinator is in the node's own directory, {directory}; give it one of its "
+                "own, which all nodes share"
+            )
     if (zookeeper := found.get("zookeeper")) is not None:
         if not coordinator.startswith(_ZOOKEEPER):
             raise UsageError(f"{path}: [zookeeper] needs a coordinator such as {_ZOOKEEPER}host:2181/path")
@@ -107,7 +118,7 @@ def read_node_file(path: str) -> NodeFile:
         if not all(login) or ":" in login[0]:
             raise UsageError(f"{path}: [zookeeper] needs a username without a colon, and a password")
     return NodeFile(
-        _below(base, found["directory"]),
+        directory,
         found["node_id"],
         coordinator,
         {name: found[name] for name in _OF_NODE if name in found} | _security(path, base, found),

@@ -44,6 +44,13 @@ def open_log(path, files=None):
     return ChangeLog(files or OsFiles(), str(path), SystemClock())
 
 
+@pytest.mark.parametrize("name", ["log-start-offset-checkpoint", "log-1"])
+def test_a_directory_with_files_that_look_like_segments_is_refused(tmp_path, name):
+    (tmp_path / name).touch()
+    with pytest.raises(UsageError, match=f"has other files in it, such as '{name}'"):
+        open_log(tmp_path)
+
+
 def count(log):
     log.catch_up()
     stored = log.image.read("/count")
