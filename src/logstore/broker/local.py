@@ -239,6 +239,15 @@ class LocalBroker:
                     self._share_groups = open_share_groups(self._directory)
         return self._share_groups
 
+    def share_groups(self) -> tuple[DescribedShareGroup, ...]:
+        """All share groups. The first call reads what is stored of them.
+
+        Raises:
+            LogstoreError: it cannot be read.
+        """
+        groups = self._share_coordinator()
+        return tuple(map(groups.describe, groups.names()))
+
     def share_groups_in_use(self) -> tuple[DescribedShareGroup, ...]:
         """The share groups, once one was asked for: nothing is begun by this."""
         groups = self._share_groups

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.durable import when_all_durable
@@ -35,6 +36,10 @@ def open_share_groups(directory: LogDirectory) -> ShareCoordinator:
     return ShareCoordinator(directory, storage, storage.load(), when_durable)
 
 
+UNKNOWN_STATE: Final = "Unknown"
+"""Of a group whose members nobody here knows."""
+
+
 def describe_stored(directory: WatchedDirectory, storage: ShareStorage) -> list[DescribedShareGroup]:
     """The groups as they are stored, by their names, for those who have no coordinator. Members are not
     stored, nor what they have: that counts as available.
@@ -52,7 +57,7 @@ def describe_stored(directory: WatchedDirectory, storage: ShareStorage) -> list[
                 _describe_stored(directory, TopicPartition(names[key.topic_id], key.partition), state)
             )
     return [
-        DescribedShareGroup(ErrorCode.NONE, name, "Unknown", partitions=tuple(sorted(partitions)))
+        DescribedShareGroup(ErrorCode.NONE, name, UNKNOWN_STATE, partitions=tuple(sorted(partitions)))
         for name, partitions in sorted(found.items())
     ]
 

@@ -85,7 +85,12 @@ TABLE: Final[tuple[Metric, ...]] = (
     _gauge(
         "log_cleanable_bytes", "By", "Bytes that wait to be compacted (compacted topics only).", _PARTITION
     ),
-    _counter("log_appended_records", "{record}", "Records appended.", _PARTITION),
+    _counter(
+        "log_appended_records",
+        "{record}",
+        "Records appended, with the markers that end transactions.",
+        _PARTITION,
+    ),
     _counter("log_appended_batches", "{batch}", "Batches appended.", _PARTITION),
     _counter("log_appended_bytes", "By", "Bytes of the batches appended.", _PARTITION),
     _counter("log_deleted_segments", "{segment}", "Segments deleted by retention or on request.", _PARTITION),
@@ -145,10 +150,15 @@ TABLE: Final[tuple[Metric, ...]] = (
     _gauge(
         "queue_workers",
         "{worker}",
-        "Workers of a group that shares jobs; from the first use of a [queue](queues.md) in the process on.",
+        "Workers of a group that shares jobs ([queue](queues.md)). A read-only store does not know them.",
         ("group",),
     ),
-    _gauge("queue_waiting_jobs", "{job}", "Jobs that no worker has, also those put off.", _GROUP_PARTITION),
+    _gauge(
+        "queue_waiting_jobs",
+        "{job}",
+        "Jobs that no worker has, also those put off, and those that wait for a dead-letter topic.",
+        _GROUP_PARTITION,
+    ),
     _gauge("queue_taken_jobs", "{job}", "Jobs that workers have.", _GROUP_PARTITION),
 )
 """All metrics, in the order in which they are shown."""

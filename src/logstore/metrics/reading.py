@@ -6,13 +6,15 @@ Changes nothing. What cannot be read is left out, and the snapshot says so.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.group_storage import stored_states
 from logstore.broker.local import LocalBroker
 from logstore.broker.offsets.committed import CommittedOffsets
+from logstore.broker.share.requests import DescribedShareGroup
+from logstore.broker.share_groups import UNKNOWN_STATE
 from logstore.clients.counts import ClientCounts
 from logstore.counting import Histogram, HistogramValue, LogCounts
 from logstore.errors import ClosedError, LogstoreError, UnknownTopicError
@@ -56,16 +58,17 @@ def read_metrics(
     broker: LocalBroker | None,
     committed: CommittedOffsets | None,
     clients: ClientCounts,
+    queues: Callable[[], Sequence[DescribedShareGroup]],
 ) -> Metrics:
     """The metrics of a store now. ``broker`` is None if no client was made, ``committed`` if no offset was
-    ever committed."""
+    ever committed. ``queues`` describes them."""
     reader = _Reader(directory)
     reader.read_logs()
     reader.read_store()
     reader.read_clients(clients)
     if broker is not None:
         reader.read_requests(broker)
-        reader.read_queues(broker)
+    reader.read_queues(queues)
     if committed is not None:
         reader.read_groups(broker, committed)
     return reader.result()
@@ -206,17 +209,25 @@ class _Reader:
         except LogstoreError as error:
             self._incomplete.append(f"groups: {error}")
 
-    def read_queues(self, broker: LocalBroker) -> None:
-        for group in broker.share_groups_in_use():
+    def read_queues(self, queues: Callable[[], Sequence[DescribedShareGroup]]) -> None:
+        try:
+            described = queues()
+        except LogstoreError as error:
+            self._incomplete.append(f"queues: {error}")
+            return
+        for group in described:
             if group.error is ErrorCode.GROUP_ID_NOT_FOUND:
                 continue  # deleted just now
             if group.error is not ErrorCode.NONE:
                 self._incomplete.append(f"queue {group.group!r}: {group.message or group.error.name}")
                 continue
-            self._put("queue_workers", len(group.members), group.group)
+            is_known = group.state != UNKNOWN_STATE  # a reader knows no workers, nor what they have
+            if is_known:
+                self._put("queue_workers", len(group.members), group.group)
             for each in group.partitions:
                 self._put("queue_waiting_jobs", each.waiting_count, group.group, *each.partition)
-                self._put("queue_taken_jobs", each.acquired_count, group.group, *each.partition)
+                if is_known:
+                    self._put("queue_taken_jobs", each.acquired_count, group.group, *each.partition)
 
     def _put_lag(self, name: str, group: str, partition: TopicPartition, offset: int) -> None:
         """Nothing for a partition that is not here."""

@@ -52,6 +52,8 @@ _STORED_AS: Final = {
     RecordState.ARCHIVED: RecordState.ARCHIVED,
 }
 
+_WAITING: Final = (RecordState.AVAILABLE, RecordState.FAILED)
+"""Jobs that are not done, and that no worker has."""
 _MAKE_NOTHING_AVAILABLE: Final = {Acknowledgement.GAP, Acknowledgement.ACCEPT, Acknowledgement.RENEW}
 
 _TAKEN_IN: Final = {ErrorCode.NONE, ErrorCode.INVALID_RECORD_STATE}
@@ -516,9 +518,7 @@ def first_offset(log: Log, config: ShareGroupConfig, *, at_end: bool) -> int:
 
 def state_of(partition: TopicPartition, records: SharePartition, high_watermark: int) -> SharePartitionState:
     """How far the group is in a partition with these records."""
-    available = sum(
-        span.last - span.first + 1 for span in records.spans if span.state is RecordState.AVAILABLE
-    )
+    available = sum(span.last - span.first + 1 for span in records.spans if span.state in _WAITING)
     return SharePartitionState(
         partition,
         records.start_offset,

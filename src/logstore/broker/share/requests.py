@@ -235,13 +235,15 @@ class SharePartitionState(NamedTuple):
     acquired_count: int
     """Offsets that workers have now."""
     available_count: int
-    """Offsets between start and end that wait for a worker: they were released, or their lock ran out."""
+    """Offsets between start and end that wait for a worker: they were released, or their lock ran out. Also
+    those that failed, and wait for a dead-letter topic that takes them."""
     high_watermark: int
     """The same as ``end_offset`` if the log cannot be opened."""
 
     @property
     def waiting_count(self) -> int:
-        """Offsets that no worker has: that were never given to one, were released, or put off."""
+        """Offsets that no worker has: that were never given to one, were released, or put off, or wait for a
+        dead-letter topic that takes them."""
         return self.available_count + self.high_watermark - self.end_offset
 
 

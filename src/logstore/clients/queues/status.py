@@ -40,7 +40,8 @@ class QueueStatus(NamedTuple):
 
     @property
     def waiting_count(self) -> int:
-        """Jobs that no worker has: offsets that were never given to one, were released, or put off."""
+        """Jobs that no worker has: offsets that were never given to one, were released, or put off, or wait
+        for a dead-letter topic that takes them."""
         return sum(each.waiting_count for each in self.partitions)
 
     @property
