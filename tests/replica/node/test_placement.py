@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import logstore
 from logstore.errors import UsageError
+from logstore.model import TopicPartition
 from logstore.replica.node.controller.placement import place
+from tests.replica.node.cluster import Cluster, eventually
 
 NODES = st.integers(1, 9)
 
@@ -47,3 +50,21 @@ def test_new_partitions_go_on_in_turn():
 def test_a_factor_that_cannot_be(factor):
     with pytest.raises(UsageError, match="3"):
         place(dict.fromkeys(range(3)), 1, factor, random.Random())
+
+
+def test_a_topic_never_gets_fewer_replicas_than_the_node_was_told(tmp_path):
+    """It would have fewer for good. Internal topics get what there is."""
+    cluster = Cluster(tmp_path, 1, replication_factor=2)
+    try:
+        eventually(lambda: cluster.nodes[1].is_controller)
+        with logstore.connect(*cluster.addresses) as remote:
+            with pytest.raises(UsageError, match="is to have 2 replicas, by the node's replication_factor"):
+                remote.create_topic("t")
+            remote.create_topic("one", replication_factor=1)
+            cluster.wait_for_isr(TopicPartition("__consumer_offsets", 0), 1)
+            cluster.start(2)
+            eventually(lambda: len(cluster.view.living) == 2)
+            remote.create_topic("t")
+            cluster.wait_for_isr(TopicPartition("t", 0), 2)
+    finally:
+        cluster.close()

@@ -88,7 +88,7 @@ class Node:
         listener: str = "127.0.0.1:0",
         advertised: str | None = None,
         rack: str | None = None,
-        replication_factor: int = 3,
+        replication_factor: int | None = None,
         replica_lag_time_max_ms: int = 30_000,
         leader_imbalance_check_interval_seconds: int = 300,
         follower_replication_throttled_rate: int | None = None,
@@ -105,7 +105,9 @@ class Node:
             listener: where clients and other nodes connect to: host and port, ``0`` for a free one.
             advertised: what they are told, if that is another address.
             rack: where the node is. Replicas are placed on different racks.
-            replication_factor: of topics that are created without one; no more than there are nodes.
+            replication_factor: of topics that are created without one. While fewer nodes live, such topics
+                are refused, as Kafka does. None: 3, or as many as live. It is the controller's setting that
+                counts. Internal topics have as many replicas as they can.
             replica_lag_time_max_ms: a follower that has not caught up for so long leaves the in-sync
                 replicas.
             leader_imbalance_check_interval_seconds: how often partitions are given back to the first of
@@ -133,7 +135,8 @@ class Node:
             raise UsageError(f"node_id is {node_id}; it must be {MAX_NODE_ID} or below")
         _check_rest(rack, peer_tls, peer_sasl)
         read_from_followers = check_flag(read_from_followers, "read_from_followers")
-        check_least("replication_factor", replication_factor, 1)
+        if replication_factor is not None:
+            check_least("replication_factor", replication_factor, 1)
         check_least("replica_lag_time_max_ms", replica_lag_time_max_ms, 1)
         if follower_replication_throttled_rate is not None:
             check_least("follower_replication_throttled_rate", follower_replication_throttled_rate, 1)
@@ -212,7 +215,7 @@ class Node:
         texts.take(self._coordinator.view, TEXTS)
         return texts
 
-    def _make_broker(self, replication_factor: int, *, read_from_followers: bool) -> NodeBroker:
+    def _make_broker(self, replication_factor: int | None, *, read_from_followers: bool) -> NodeBroker:
         def view() -> View:
             return self._coordinator.view
 

@@ -38,6 +38,8 @@ from logstore.replica.rules.partition_state import Member, Registration
 from logstore.replica.rules.reassigning import target
 
 _NO_FACTOR = -1
+_MOST_BY_ITSELF = 3
+"""Replicas of a partition, if nobody says how many: what production clusters have."""
 _THROTTLED = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
 """Kafka's tool names so what it moves slowly. Here a node's limit is for all that is not in sync."""
 _OF_COORDINATORS = {OFFSETS_TOPIC: True, TRANSACTIONS_TOPIC: True, SHARE_STATE_TOPIC: False}
@@ -52,8 +54,9 @@ class ClusterTopics:
         directory: LogDirectory,
         view: Callable[[], View],
         control: Callable[[], Control | None],
-        replication_factor: int,
+        replication_factor: int | None,
     ) -> None:
+        """``replication_factor``: see :class:`~logstore.replica.node.node.Node`."""
         self._directory = directory
         self._view = view
         self._control = control
@@ -91,6 +94,9 @@ class ClusterTopics:
         clash = next((each for each in view.topics if has_name_clash(each, topic.name)), None)
         if clash is not None:
             raise TopicExistsError(f"topic {clash!r} exists")
+        missing = self._missing_nodes(view, topic)
+        if missing is not None:
+            return TopicOutcome(topic.name, ErrorCode.INVALID_REPLICATION_FACTOR, missing)
         replicas = self._placed(view, topic)
         if not is_trial and topic.name not in _OF_COORDINATORS:
             self.ensure_coordinators(control, view)
@@ -114,13 +120,28 @@ class ClusterTopics:
                 self._make_internal(control, view, name, is_compacted=is_compacted)
 
     def _make_internal(self, control: Control, view: View, name: str, *, is_compacted: bool) -> None:
-        factor = min(self._replication_factor, len(_racks(view)))
-        replicas = place(_racks(view), 1, factor, self._chance)
+        replicas = place(_racks(view), 1, self._possible_factor(view), self._chance)
         isr = [_living(view.registrations, each) for each in replicas]
         config = internal_config(self._directory.config, is_compacted=is_compacted).to_properties()
         own = own_settings(self._directory, config)
         with suppress(TopicExistsError):
             control.create_topic(name, replicas, isr, config=own)
+
+    def _possible_factor(self, view: View) -> int:
+        """How many replicas a partition has, of which nobody has said it, or fewer if fewer nodes live."""
+        return min(self._replication_factor or _MOST_BY_ITSELF, len(_racks(view)))
+
+    def _missing_nodes(self, view: View, topic: NewTopic) -> str | None:
+        """Why the topic cannot have as many replicas as the node was told to give it, as a broker of Kafka
+        says it; None if it can. It would have fewer for good."""
+        wanted, living = self._replication_factor, len(_racks(view))
+        is_default = topic.assignments is None and topic.replication_factor == _NO_FACTOR
+        if not is_default or wanted is None or wanted <= living:
+            return None
+        return (
+            f"topic {topic.name!r} is to have {wanted} replicas, by the node's replication_factor, and "
+            f"{living} nodes live; start more, or create it with a replication factor of its own"
+        )
 
     def _placed(self, view: View, topic: NewTopic) -> Sequence[tuple[int, ...]]:
         if topic.assignments is not None:
@@ -128,7 +149,7 @@ class ClusterTopics:
         check_count(topic.partition_count)
         factor = topic.replication_factor
         if factor == _NO_FACTOR:
-            factor = min(self._replication_factor, len(view.living))
+            factor = self._possible_factor(view)
         return place(_racks(view), topic.partition_count, factor, self._chance)
 
     def delete_topics(self, request: DeleteTopicsRequest) -> TopicsResult:
@@ -150,8 +171,7 @@ class ClusterTopics:
         if wanted.assignments is not None:
             replicas: Sequence[tuple[int, ...]] = _checked(view, wanted.assignments)
         else:
-            factor = len(target(states[0])) if states else self._replication_factor
-            factor = min(factor, len(view.living))
+            factor = min(len(target(states[0])), len(view.living)) if states else self._possible_factor(view)
             replicas = place(_racks(view), more, factor, self._chance, first_partition=len(states))
         if not is_trial:
             isr = [_living(view.registrations, each) for each in replicas]
