@@ -5,8 +5,8 @@ from __future__ import annotations
 from logstore.errors import UsageError
 from logstore.files import PathLike
 from logstore.model import Role, TopicPartition
+from logstore.partition.state.home import LOST_NAME, NODE_NAME
 from logstore.replica.node.controller.adopting import was_node
-from logstore.replica.node.life import NODE_NAME
 from logstore.store import open_store
 from logstore.warning import inform
 
@@ -38,12 +38,12 @@ def leave_cluster(path: PathLike) -> None:
             for number in directory.topic(name).held_partitions:
                 log = directory.log(TopicPartition(name, number))
                 if log.role is not Role.ALONE:
-                    log.assign_leader_epoch(
-                        log.leader_epoch + 1
-                    )  # the other replicas may go on in the last one
+                    log.assign_leader_epoch(log.leader_epoch + 1)  # others may go on in the last one
                     log.set_role(Role.ALONE)
         directory.leave()
         # Until this is done, the directory is a node's, and the call can be made again.
-        directory.files.remove(f"{directory.path}/{NODE_NAME}")
+        for name in (NODE_NAME, LOST_NAME):
+            if directory.files.is_file(f"{directory.path}/{name}"):
+                directory.files.remove(f"{directory.path}/{name}")
         directory.files.flush_directory(directory.path)
         inform("%s has left its cluster", directory.path)
