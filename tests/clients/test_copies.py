@@ -12,7 +12,7 @@ import pytest
 
 import logstore
 from logstore.broker.local import LocalBroker
-from logstore.clients.outgoing import OutgoingBatch
+from logstore.clients import sender
 from logstore.clients.transactions.transaction import Transaction
 from logstore.errors import RetriableError, StorageError
 from logstore.testing import FAULTS, FaultyFiles, MemoryFiles
@@ -154,9 +154,9 @@ def offsets_in_a_transaction_of_their_own(patch):
 
 def records_of_no_transaction(patch):
     """A producer that finds that it is in none sends all the same."""
-    stamp = OutgoingBatch.stamp
+    stamp = sender.stamp_producer
     patch.setattr(
-        OutgoingBatch, "stamp", lambda self, producer: stamp(self, producer._replace(transactional=False))
+        sender, "stamp_producer", lambda data, producer: stamp(data, producer._replace(transactional=False))
     )
 
 

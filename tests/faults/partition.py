@@ -214,7 +214,7 @@ def settle(writer: Writer, history: Callable[[], History]) -> None:
 def check_locks(log: Log) -> None:
     """Check that no lock is held."""
     assert not log.writer.guard.lock._is_owned(), "the log's lock is held"  # type: ignore[attr-defined]
-    assert not log.writer.durability.commit._lock.locked()
+    assert not log.writer.durability.commit._is_in_lock()
     assert not log.writer.durability.commit._is_flushing, "nobody can flush any more"
     assert not log._context.home._lock.locked()
 
