@@ -29,6 +29,7 @@ from logstore.partition.encoding.rows import (
     check_timestamp_types,
     plain_timestamp,
 )
+from logstore.turns import held_here
 
 NEVER_MS: Final = 2**62
 """By any clock."""
@@ -161,7 +162,7 @@ class Accumulator:
         """None: the compiled code asks the machine's clock by itself."""
         self._tell_sender = tell_sender
         self.lock = threading.RLock()
-        self._is_held_here: Callable[[], bool] = self.lock._is_owned  # type: ignore[attr-defined]  # for typeshed
+        self._is_held_here = held_here(self.lock)
         self._has_room: threading.Condition | None = None
         """Made when a thread waits for memory."""
         self._used_bytes = 0

@@ -27,6 +27,7 @@ from time import perf_counter
 from typing import Protocol
 
 from logstore.errors import UsageError
+from logstore.turns import held_here
 
 _PATIENCE_SECONDS = 0.0001
 """A thread about to flush goes ahead when no other has come for this long. A released thread is back within
@@ -70,7 +71,7 @@ class GroupCommit:
         self._log = log
         self._patience_seconds = patience_seconds
         self._lock = threading.RLock()
-        self._is_in_lock: Callable[[], bool] = self._lock._is_owned  # type: ignore[attr-defined]  # for typeshed
+        self._is_in_lock = held_here(self._lock)
         self._waiting: list[_Place] = []
         self._is_flushing = False
         self._leader = 0

@@ -23,6 +23,7 @@ from logstore.partition.segments.failed_flushes import tell_failed_flush
 from logstore.partition.state.context import LogContext
 from logstore.partition.writing.core import LogCore
 from logstore.partition.writing.waits import Waits
+from logstore.turns import held_here
 
 
 def reentered(partition: TopicPartition) -> UsageError:
@@ -69,7 +70,7 @@ class Guard:
         self._waits = waits
         self._close_gate = close_gate
         self.lock = threading.RLock()
-        self.is_held_here: Callable[[], bool] = self.lock._is_owned  # type: ignore[attr-defined]  # for typeshed
+        self.is_held_here = held_here(self.lock)
         """Whether the calling thread has the lock. Where a change begins, it can only have it within another
         change: that was interrupted by a signal handler or a finalizer."""
         self.failure: BaseException | None = None
