@@ -70,6 +70,26 @@ def test_another_nodes_directory(start):
         start(node_id=2)
 
 
+@pytest.mark.parametrize(
+    ("word", "boot", "keeps"),
+    [
+        (b"flushed", "b1", False),
+        (b"flushed", "b2", False),
+        (b"b1", "b1", False),  # cut off while the machine ran on
+        (b"b1", "b2", False),
+        (b"b2", "b2", True),  # after the machine has gone down, which tears the end of logs
+        (b"", "b1", True),
+    ],
+)
+def test_what_recoveries_have_cut_off(start, tmp_path, word, boot, keeps):
+    registered(start(), 4)
+    (tmp_path / "node.lost").write_bytes(word)
+    file = start(boot=boot)
+    assert file.keeps_flushed is keeps
+    registered(file, 5)
+    assert (file.keeps_flushed, list(tmp_path.glob("node.lost"))) == (True, [])
+
+
 @pytest.mark.parametrize("text", ["{", '{"version": 1}', '{"version": 1, "node": {"node_id": 1}}'])
 def test_a_damaged_file(start, tmp_path, text):
     (tmp_path / "node.json").write_text(text)

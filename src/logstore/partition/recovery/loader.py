@@ -570,7 +570,7 @@ def load_log(
         is_clean=is_clean,
         accept_loss=accept_loss,
         on_loss=partial(_store_loss, context, directory, partition),
-        on_damage=home.note_loss,
+        on_damage=home.note_damage,
         has_recovery_point=stored.recovery_point is not None,
         role=role,
         high_watermark=stored.high_watermark,

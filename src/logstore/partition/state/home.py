@@ -22,9 +22,17 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from logstore.boot import read_boot_id
 from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, UnsupportedVersionError
-from logstore.files import Files, Lock, read_small_files, write_new_file, write_small_files
+from logstore.files import (
+    Files,
+    Lock,
+    read_small_file,
+    read_small_files,
+    write_new_file,
+    write_small_files,
+)
 from logstore.format.checkpoint import decode_offset_checkpoint, encode_offset_checkpoint
 from logstore.format.metadata import encode_clean_shutdown
 from logstore.model import Role, TopicPartition
@@ -40,7 +48,9 @@ GROUPS_NAME = "groups.json"
 NODE_NAME = "node.json"
 """What a node of a cluster remembers of itself: the directory is its."""
 LOST_NAME = "node.lost"
-"""Says that the node's directory has lost records which it had flushed."""
+"""Says that the node's directory has lost records which it had flushed, for sure or maybe."""
+_FOR_SURE = b"flushed"
+_MAX_LOST_BYTES = 1024
 STORE_NAMES = frozenset({META_PROPERTIES_NAME, CATALOGUE_NAME})
 """Files of a store's or a broker's directory, not of a partition's. Both have a lock and checkpoints."""
 LOCK_NAME = ".lock"
@@ -51,6 +61,15 @@ HIGH_WATERMARKS_NAME = "replication-offset-checkpoint"
 CLEANER_OFFSETS_NAME = "cleaner-offset-checkpoint"
 
 MAX_CHECKPOINT_BYTES = 64 * 1024 * 1024
+
+
+def tells_loss(word: bytes, boot_id: str) -> bool:
+    """Whether a :data:`LOST_NAME` says that the node has lost records that it had flushed.
+
+    Args:
+        boot_id: of the machine's start in which the node last ran.
+    """
+    return word == _FOR_SURE or (bool(boot_id) and word == boot_id.encode())
 
 
 def _check_nothing() -> None:
@@ -85,7 +104,8 @@ class LogHome:
         """Whether the node whose directory this is uses it now. Else topics are not made or deleted: what is
         in the cluster is the cluster's to say."""
         self.has_lost = False
-        """Whether records that were flushed have been lost since the directory was opened."""
+        """Whether records that were flushed have been lost, since the directory was opened or the node began
+        to use it."""
         self.checked_ms = 0
         """When :meth:`check_held` was last called before a write."""
         self._recovery_points: dict[TopicPartition, int] = {}
@@ -133,9 +153,21 @@ class LogHome:
     def note_loss(self) -> None:
         """Leave word for the node whose directory this is, if it is one's, that records are gone which it had
         flushed. Durable on return; called before they go."""
+        self._leave_word(_FOR_SURE)
+
+    def note_damage(self) -> None:
+        """The same of records above the recovery point. If the machine has gone down since they were written,
+        it is nothing to be told: they may never have been flushed."""
+        boot_id = read_boot_id()
+        if boot_id:
+            self._leave_word(boot_id.encode())
+
+    def _leave_word(self, word: bytes) -> None:
         self.has_lost = True
-        if self._files.is_file(f"{self.path}/{NODE_NAME}"):
-            write_new_file(self._files, f"{self.path}/{LOST_NAME}", b"")
+        path = f"{self.path}/{LOST_NAME}"
+        is_of_node = self._files.is_file(f"{self.path}/{NODE_NAME}")
+        if is_of_node and read_small_file(self._files, path, _MAX_LOST_BYTES) != _FOR_SURE:
+            write_new_file(self._files, path, word)
             self._files.flush_directory(self.path)
 
     # Clean shutdown

@@ -5,22 +5,23 @@ was stopped, and nothing either if only its process ended: then the system has a
 finds that out by the id that Linux gives to each start of the machine. What was found out is kept until the
 node has registered: a clean stop before that does not bring back what an earlier end has taken.
 
-What the disk has lost of what was flushed is found out where logs are opened: a recovery has cut off more
-than a write that was under way, or somebody has accepted a loss. Then there is :data:`.LOST_NAME`.
+What the disk has lost of what was flushed is found out where logs are opened: somebody has accepted a loss,
+or a recovery has cut off more than a write that was under way, though the machine has not gone down. Then
+there is :data:`.LOST_NAME`.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from logstore.errors import CorruptionError, StorageError, UsageError
-from logstore.files import Files
+from logstore.boot import read_boot_id
+from logstore.errors import CorruptionError, UsageError
+from logstore.files import Files, read_small_file
 from logstore.logdir.small_json import decode_json, encode_json, read_json_file, write_json_file
-from logstore.partition.state.home import LOST_NAME, NODE_NAME
+from logstore.partition.state.home import LOST_NAME, NODE_NAME, tells_loss
 
 VERSION: Final = 1
 _MAX_BYTES: Final = 64 * 1024
-_BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
 _WHAT_TO_DO: Final = (
     "If you move it away, the node counts as one that has lost everything, and copies it from the others"
 )
@@ -55,6 +56,7 @@ class LifeFile:
             raise UsageError(
                 f"{directory} is of node {known.node_id}, not of node {node_id}; start it with its own id"
             )
+        self._last_boot_id = "" if known is None else known.boot_id
         was_killed_only = known is not None and self._boot_id in (known.boot_id,) and bool(self._boot_id)
         has_lost = known is None or known.has_lost or not (known.was_stopped or was_killed_only)
         last_life = 0 if known is None else known.last_life
@@ -74,7 +76,8 @@ class LifeFile:
     @property
     def keeps_flushed(self) -> bool:
         """Whether it has lost nothing since then that it had flushed."""
-        return not self._files.is_file(self._lost_path)
+        word = read_small_file(self._files, self._lost_path, _MAX_BYTES)
+        return word is None or not tells_loss(word, self._last_boot_id)
 
     def remember(self, life: int) -> None:
         """The coordinator gives the node this life. Durable on return."""
@@ -85,7 +88,7 @@ class LifeFile:
         """The coordinator knows what was lost."""
         self._known = self._known._replace(has_lost=False)
         self._store()
-        if not self.keeps_flushed:
+        if self._files.is_file(self._lost_path):
             self._files.remove(self._lost_path)
             self._files.flush_directory(self._directory)
 
@@ -114,13 +117,3 @@ def _decode(data: bytes) -> _Known:
     if any(type(value) is not kind for value, kind in zip(known, kinds, strict=True)):
         raise CorruptionError(f"{NODE_NAME} has a field of another type than a node has")
     return known
-
-
-def read_boot_id() -> str:
-    """The id of this start of the machine; empty if the system has none: then each end counts as one of the
-    machine."""
-    try:
-        with open(_BOOT_ID_PATH, encoding="ascii") as file:
-            return file.read().strip()
-    except (OSError, StorageError):
-        return ""

@@ -153,7 +153,8 @@ class Node:
         self._tick_at = 0.0
         self.directory: LogDirectory = store.directory
         self.directory.join(coordinator.cluster_id, node_id)
-        self.directory.context.home.is_node_here = True
+        home = self.directory.context.home
+        home.is_node_here, home.has_lost = True, False  # what opening the logs has found is left in a file
         self._life = LifeFile(self.directory.files, self.directory.path, node_id)
         self._replicas: dict[TopicPartition, PartitionReplica] = {}
         self._assignment = Assignment(self.directory, node_id, coordinator)
@@ -319,7 +320,6 @@ class Node:
         )
         self._member = self._session.registration.member
         self._life.note_registered()
-        self.directory.context.home.has_lost = False
         self._controlling.begin(self._session)
 
     def _note_change(self, change: ViewChange) -> None:
@@ -345,6 +345,9 @@ class Node:
     def _step(self) -> None:
         if self._failure is not None:
             return
+        if self.directory.context.home.has_lost:
+            self._fail("records that were flushed are gone")
+            return
         session = self._session
         if session is None or session.is_lost:
             self._begin_again()
@@ -355,9 +358,6 @@ class Node:
         now = time.monotonic()
         if now >= self._tick_at:
             self._tick_at = now + self._tick_seconds
-            if self.directory.context.home.has_lost:
-                self._fail("records that were flushed are gone")
-                return
             self._texts.write_copies()
             for replica in list(self._replicas.values()):
                 if replica.has_failed:
