@@ -8,6 +8,8 @@ from __future__ import annotations
 import time
 from typing import Final, Protocol
 
+_BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
+
 
 class Clock(Protocol):
     """The two times that the engine asks for."""
@@ -39,3 +41,12 @@ class BootClock(SystemClock):
 
     def monotonic_ms(self) -> int:
         return time.clock_gettime_ns(self._ID) // 1_000_000
+
+
+def read_boot_id() -> str:
+    """The id of this start of the machine; empty if the system has none, as elsewhere than on Linux."""
+    try:
+        with open(_BOOT_ID_PATH, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""

@@ -65,7 +65,7 @@ def _group_config(config: StoreConfig) -> ConsumerGroupConfig:
 
 
 def open_consumer_groups(
-    committed: CommittedOffsets, topics: Callable[[], Topics], *, config: StoreConfig | None = None
+    committed: CommittedOffsets, topics: Callable[[], Topics], config: StoreConfig
 ) -> ConsumerGroupCoordinator:
     """The coordinator, with the groups that are stored. Members that ran in a process of the directory have
     ended with it, except static ones.
@@ -76,7 +76,7 @@ def open_consumer_groups(
     context = committed.context
     timers = BackgroundTimers(context.scheduler, context.clock)
     coordinator = ConsumerGroupCoordinator(
-        ConsumerGroupsInTopic(committed), timers, topics, config=_group_config(config or StoreConfig())
+        ConsumerGroupsInTopic(committed), timers, topics, config=_group_config(config)
     )
     groups = _stored_groups(committed)
     coordinator.restore(groups.values())

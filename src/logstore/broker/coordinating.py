@@ -91,7 +91,7 @@ class ConsumerGroups:
         if self._open is None:
             with self._opening:
                 if self._open is None:
-                    newer = open_consumer_groups(self.committed, self._topics, config=self._config)
+                    newer = open_consumer_groups(self.committed, self._topics, self._config)
                     classic = open_coordinator(
                         self.committed,
                         self._storage,

@@ -272,6 +272,9 @@ class Sender:
         self, queue: PartitionQueue, batch: OutgoingBatch, outcome: ProducedPartition, now_ms: int
     ) -> None:
         self._settle(queue, batch, outcome, now_ms)
+        if batch.is_done:
+            with self._accumulator.lock:
+                self._accumulator.forget_locked(batch)
         queue.in_flight.remove(batch)  # last: if that was interrupted, it is done once more
         if queue.closed:
             self._look_again(queue)
@@ -286,7 +289,6 @@ class Sender:
             base_offset = -1 if self._acks == ACKS_NONE else outcome.base_offset
             self._counts.note_delivered(batch.record_count, len(batch.data), now_ms - batch.created_ms)
             batch.succeed(base_offset, outcome.log_append_time_ms)
-            self._forget(batch)
         elif self._may_retry(queue, batch, outcome.error, now_ms):
             queue.retry_at_ms = now_ms + self._config.retry_backoff_ms
             queue.refusal = outcome.message or outcome.error.name
@@ -331,8 +333,8 @@ class Sender:
         for batch in batches:
             if not batch.is_done:  # by a step that was interrupted
                 self._note_failed(batch, error)
-            self._forget(batch)
             with self._accumulator.lock:
+                self._accumulator.forget_locked(batch)
                 queue.closed.remove(batch)
 
     def _note_failed(self, batch: OutgoingBatch, error: LogstoreError, code: ErrorCode = NONE) -> None:
@@ -342,11 +344,6 @@ class Sender:
         self._failed.append(batch)
         self._counts.failed_record_count += batch.record_count
         batch.fail(error)
-        self._forget(batch)
-
-    def _forget(self, batch: OutgoingBatch) -> None:
-        with self._accumulator.lock:
-            self._accumulator.forget_locked(batch)
 
     # The producer's identity
 

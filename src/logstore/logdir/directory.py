@@ -511,10 +511,10 @@ class LogDirectory:
         """Remove a topic with all its records. Its files are removed after ``file_delete_delay_ms``, or on
         close."""
         self.check_open()
-        topic = self.topic(name)
-        self._check_not_of_cluster(f"topic {name!r} is not deleted here", f"delete_topic({name!r})")
         with self._lock:
-            topic = self._topics.hide(self.topic(name))
+            topic = self.topic(name)
+            self._check_not_of_cluster(f"topic {name!r} is not deleted here", f"delete_topic({name!r})")
+            topic = self._topics.hide(topic)
             self._tell_deletion(topic)
             for number in topic.held_partitions:
                 self._drop(TopicPartition(name, number))

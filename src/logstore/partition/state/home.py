@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from logstore.boot import read_boot_id
+from logstore.clock import read_boot_id
 from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, UnsupportedVersionError
 from logstore.files import (
@@ -146,9 +146,14 @@ class LogHome:
     # The node
 
     @property
+    def is_of_node(self) -> bool:
+        """Whether this is the directory of a node."""
+        return self._files.is_file(f"{self.path}/{NODE_NAME}")
+
+    @property
     def is_of_absent_node(self) -> bool:
         """Whether this is the directory of a node that does not use it now."""
-        return not self.is_node_here and self._files.is_file(f"{self.path}/{NODE_NAME}")
+        return not self.is_node_here and self.is_of_node
 
     def note_loss(self) -> None:
         """Leave word for the node whose directory this is, if it is one's, that records are gone which it had
@@ -165,8 +170,7 @@ class LogHome:
     def _leave_word(self, word: bytes) -> None:
         self.has_lost = True
         path = f"{self.path}/{LOST_NAME}"
-        is_of_node = self._files.is_file(f"{self.path}/{NODE_NAME}")
-        if is_of_node and read_small_file(self._files, path, _MAX_LOST_BYTES) != _FOR_SURE:
+        if self.is_of_node and read_small_file(self._files, path, _MAX_LOST_BYTES) != _FOR_SURE:
             write_new_file(self._files, path, word)
             self._files.flush_directory(self.path)
 

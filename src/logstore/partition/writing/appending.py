@@ -98,10 +98,7 @@ class Appending:
     def extend_batches(self, batches: Sequence[NewBatch], flush: bool, now_ms: int | None = None) -> range:
         """Append encoded batches and return their offsets. ``now_ms``: the time, if the caller has looked at
         the clock."""
-        guard = self._guard
-        if guard.is_closed or self._fork_flag.is_forked or guard.is_held_here():
-            guard.check_entry()  # as :meth:`.Guard.own_lock` does
-        with guard.lock, guard as core:
+        with self._guard.own_lock(), self._guard as core:
             if self._gathering.rows.row_count:
                 self._gathering.drain_locked()
             if not batches:

@@ -92,9 +92,9 @@ class Gathering:
         guard = self._guard
         # In a forked child the lock stays held.
         if not (guard.is_closed or self._fork_flag.is_forked or guard.is_held_here()):
-            with self._guard.lock:
+            with guard.lock:
                 try:
-                    if not (self._guard.is_closed or self._guard.failure is not None):
+                    if not (guard.is_closed or guard.failure is not None):
                         if now_ms >= self._gate_until_ms and self.rows.row_count:
                             self._write_overdue_locked(now_ms)
                         number = self.rows.add(value, key, headers, timestamp_ms, now_ms)

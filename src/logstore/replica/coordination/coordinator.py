@@ -17,13 +17,7 @@ from logstore.errors import RetriableError, UsageError
 from logstore.format.metadata import encode_base64_uuid
 from logstore.lock import ForkFlag
 from logstore.replica.coordination import layout
-from logstore.replica.coordination.interface import (
-    Node,
-    TopicPartition,
-    View,
-    ViewChange,
-    Watcher,
-)
+from logstore.replica.coordination.interface import Node, TopicPartition, View, ViewChange, Watcher
 from logstore.replica.coordination.registration import Registering
 from logstore.replica.coordination.session import TreeSession, require
 from logstore.replica.coordination.tree import Changed, Create, Tree

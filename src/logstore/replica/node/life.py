@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from logstore.boot import read_boot_id
+from logstore.clock import read_boot_id
 from logstore.errors import CorruptionError, UsageError
 from logstore.files import Files, read_small_file
 from logstore.logdir.small_json import decode_json, encode_json, read_json_file, write_json_file
@@ -56,7 +56,12 @@ class LifeFile:
             raise UsageError(
                 f"{directory} is of node {known.node_id}, not of node {node_id}; start it with its own id"
             )
-        self._last_boot_id = "" if known is None else known.boot_id
+        word = read_small_file(files, self._lost_path, _MAX_BYTES)
+        self._has_word = word is not None
+        """Whether the disk has said that something was lost, and the coordinator was not told yet."""
+        last_boot_id = "" if known is None else known.boot_id
+        self.keeps_flushed = word is None or not tells_loss(word, last_boot_id)
+        """Whether it has lost nothing since it last registered that it had flushed."""
         was_killed_only = known is not None and self._boot_id in (known.boot_id,) and bool(self._boot_id)
         has_lost = known is None or known.has_lost or not (known.was_stopped or was_killed_only)
         last_life = 0 if known is None else known.last_life
@@ -73,12 +78,6 @@ class LifeFile:
         """Whether it has lost nothing since then."""
         return self.keeps_flushed and not self._known.has_lost
 
-    @property
-    def keeps_flushed(self) -> bool:
-        """Whether it has lost nothing since then that it had flushed."""
-        word = read_small_file(self._files, self._lost_path, _MAX_BYTES)
-        return word is None or not tells_loss(word, self._last_boot_id)
-
     def remember(self, life: int) -> None:
         """The coordinator gives the node this life. Durable on return."""
         self._known = self._known._replace(last_life=life)
@@ -88,9 +87,11 @@ class LifeFile:
         """The coordinator knows what was lost."""
         self._known = self._known._replace(has_lost=False)
         self._store()
-        if self._files.is_file(self._lost_path):
+        self.keeps_flushed = True
+        if self._has_word:  # what is lost from now on is for the next process to tell
             self._files.remove(self._lost_path)
             self._files.flush_directory(self._directory)
+            self._has_word = False
 
     def note_lost(self) -> None:
         """What was written may be gone: the disk has failed."""

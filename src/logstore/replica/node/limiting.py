@@ -1,7 +1,7 @@
 """How fast replicas that have fallen behind may copy: what is written meanwhile is not to wait for it.
 
-They copy small pieces at even distances. A second's worth at once, as quotas allow it, would keep the leader
-and its disk busy for a tenth of each second, and one record in ten would wait for that.
+They copy small pieces at even distances. A second's worth at once, as quotas allow it, would keep a leader
+that can give ten times as much busy for a tenth of each second.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from logstore.logdir.directory import LogDirectory
 from logstore.logdir.group_settings import read_group_settings
 from logstore.model import Role, TopicPartition
 from logstore.partition.log import Log
-from logstore.partition.state.home import NODE_NAME
 from logstore.replica.coordination.interface import Control, Coordinator, Session, View
 from logstore.replica.node.assigning import own_settings
 from logstore.replica.rules.partition_state import Member
@@ -34,8 +33,7 @@ def cluster_id_for(store: Store) -> str | None:
 
 def was_node(store: Store) -> bool:
     """Whether the directory is that of a node, which has a cluster."""
-    directory = store.directory
-    return directory.files.is_file(f"{directory.path}/{NODE_NAME}")
+    return store.directory.context.home.is_of_node
 
 
 class Adoption:

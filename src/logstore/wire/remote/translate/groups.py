@@ -253,18 +253,21 @@ def _build_commit(request: OffsetCommitRequest, version: int) -> offset_commit.O
     topics = tuple(
         offset_commit.Topic(
             name,
-            partitions=tuple(
-                offset_commit.Partition(
-                    partition.partition,
-                    value.offset,
-                    -1 if value.leader_epoch is None else value.leader_epoch,
-                    value.metadata,
-                )
-                for partition, value in items
-            ),
+            partitions=tuple([_commit_row(*item) for item in items]),
         )
         for name, items in by_topic(request.offsets.items(), lambda item: item[0]).items()
     )
+    return _commit_of(request, topics)
+
+
+def _commit_row(partition: TopicPartition, value: OffsetAndMetadata) -> offset_commit.Partition:
+    epoch = -1 if value.leader_epoch is None else value.leader_epoch
+    return offset_commit.Partition(partition.partition, value.offset, epoch, value.metadata)
+
+
+def _commit_of(
+    request: OffsetCommitRequest, topics: tuple[offset_commit.Topic, ...]
+) -> offset_commit.OffsetCommitRequest:
     return offset_commit.OffsetCommitRequest(
         request.group, request.generation, request.member_id, request.instance_id, topics=topics
     )
@@ -289,15 +292,11 @@ OFFSET_COMMIT: Final = Translation(
 def _build_commit_by_id(request: OffsetCommitRequest, version: int) -> offset_commit.OffsetCommitRequest:
     found: dict[UUID, list[offset_commit.Partition]] = {}
     for partition, value in request.offsets.items():
-        epoch = -1 if value.leader_epoch is None else value.leader_epoch
-        row = offset_commit.Partition(partition.partition, value.offset, epoch, value.metadata)
-        found.setdefault(request.topic_ids[partition], []).append(row)
+        found.setdefault(request.topic_ids[partition], []).append(_commit_row(partition, value))
     topics = tuple(
         offset_commit.Topic(topic_id=topic_id, partitions=tuple(rows)) for topic_id, rows in found.items()
     )
-    return offset_commit.OffsetCommitRequest(
-        request.group, request.generation, request.member_id, request.instance_id, topics=topics
-    )
+    return _commit_of(request, topics)
 
 
 def _parse_commit_by_id(request: OffsetCommitRequest, response: Any) -> OffsetCommitResult:
