@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logstore.broker.diverging import find_divergence
 from logstore.broker.requests import DivergingEpoch
+from logstore.format.header import NO_EPOCH
 from logstore.replica.coordination.layout import decode_state, encode_state
 from logstore.replica.coordination.tree import Stored
 from logstore.replica.rules.actions import (
@@ -25,7 +26,7 @@ from logstore.replica.rules.actions import (
 )
 from logstore.replica.rules.electing import Choice, elect, prefer
 from logstore.replica.rules.following import plan_cut
-from logstore.replica.rules.leading import ReplicaConfig
+from logstore.replica.rules.leading import Leading, ReplicaConfig
 from logstore.replica.rules.partition_state import Member, PartitionState, Registration
 from logstore.replica.rules.reassigning import arrive, is_moving, origin, reassign, target
 from logstore.replica.rules.replica import Replica
@@ -418,6 +419,77 @@ def test_a_proposal_of_which_nothing_is_heard_is_made_again():
     newer = LED._replace(isr=(A,), eligible=(B, C), version=8)  # the controller was faster
     assert replica.on_state(newer, 2_000) == []
     assert replica.on_tick(2_500) == [], "the proposal is settled"
+
+
+class Slow(Leading):
+    """Which weighs each fetch anew, also one that says the same as before."""
+
+    def on_same_fetch(self, *_):
+        return False
+
+
+def lives(leading_class, events, min_isr):
+    """A leader's answers to all that happens."""
+    log = log_of(4)
+    replica = replica_of(log, min_insync_replicas=min_isr)
+    replica.on_state(LED, 0)
+    leading = replica.leading = leading_class(A.node_id, LED, log, replica.config, 0)
+    now_ms, version, offsets, heard = 0, LED.version, {2: 0, 3: 0}, []
+
+    def store(state):
+        nonlocal version
+        version += 1
+        return replica.on_state(state._replace(version=version), now_ms)
+
+    for event, follower, is_heard in events:
+        now_ms += 300
+        actions = []
+        if event in ("asks again", "has all"):
+            if event == "has all":
+                offsets[follower.node_id] = log.log_end_offset
+            offset = offsets[follower.node_id]
+            epoch = log.entries[offset - 1].epoch if offset else NO_EPOCH
+            actions = replica.on_fetch(follower, offset, epoch, now_ms).actions
+        elif event == "grows":
+            log.append_replicated([Entry(5, 0)], 5)
+            actions = replica.on_growth(now_ms)
+        elif event == "tick":
+            actions = replica.on_tick(now_ms)
+        elif event == "gone":
+            actions = replica.on_gone([follower.node_id], now_ms)
+        elif event == "shrunk":
+            actions = store(LED._replace(isr=(A, follower) if is_heard else (A,)))
+        heard.append(actions)
+        for action in actions if is_heard else ():  # or it is lost on its way, for now
+            if isinstance(action, RaiseHighWatermark):
+                log.raise_high_watermark(action.offset)
+            elif isinstance(action, Propose):
+                heard.append(store(action.state))
+    return heard, leading
+
+
+EVENTS = st.tuples(
+    st.sampled_from(["asks again", "has all", "asks again", "has all", "grows", "tick", "gone", "shrunk"]),
+    st.sampled_from([B, C, C, B._replace(life=8)]),
+    st.sampled_from([True, True, False]),
+)
+
+
+@settings(max_examples=500)
+@given(st.lists(EVENTS, min_size=10, max_size=60), st.integers(1, 3))
+def test_a_fetch_that_says_the_same_again_has_the_same_answer(events, min_isr):
+    """The short way of the many partitions that rest leaves out nothing. Costs a second."""
+    assert lives(Leading, events, min_isr)[0] == lives(Slow, events, min_isr)[0]
+
+
+def test_a_partition_that_rests_goes_the_short_way():
+    resting = [("has all", B, True), ("has all", C, True)] * 2
+    _, leading = lives(Leading, resting, 2)
+    assert leading.on_same_fetch(B, 1, 4, 900)
+    assert not leading.on_same_fetch(B, 0, NO_EPOCH, 900), "it has lost something"
+    assert not leading.on_same_fetch(B._replace(life=8), 1, 4, 900), "in another life"
+    leading.on_gone([3], 1_000)
+    assert not leading.on_same_fetch(C, 1, 4, 1_100), "its node was gone"
 
 
 def test_a_node_does_not_lead_by_what_it_was_elected_for_in_an_earlier_life():

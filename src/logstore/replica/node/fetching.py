@@ -64,14 +64,25 @@ class Fetchers:
         self.limit = limit
         self._lock = threading.Lock()
         self._leaders: dict[int, _Leader] = {}
+        self._followed: dict[PartitionReplica, int] = {}
         self._is_closed = False
+
+    def check(self, replica: PartitionReplica) -> None:
+        """Whether a replica follows whom it followed: so it is with most of a thousand, every second."""
+        leader = replica.follows
+        if (None if leader is None else leader.node_id) != self._followed.get(replica):
+            self.follow(replica)
 
     def follow(self, replica: PartitionReplica) -> None:
         """A replica follows somebody, or somebody else, or nobody now."""
-        leader = replica.follows
         with self._lock:
             if self._is_closed:
                 return
+            leader = replica.follows
+            if leader is None:
+                self._followed.pop(replica, None)
+            else:
+                self._followed[replica] = leader.node_id
             for node_id, known in self._leaders.items():
                 if leader is None or node_id != leader.node_id:
                     known.remove(replica)
@@ -86,6 +97,7 @@ class Fetchers:
         """The node does not hold it any more."""
         with self._lock:
             leaders = list(self._leaders.values())
+            self._followed.pop(replica, None)
         for leader in leaders:
             leader.remove(replica)
 

@@ -364,7 +364,7 @@ class Node:
                     self._fail(f"{replica.partition} must be reopened")
                     return
                 self._guarded(replica, replica.on_tick)
-                self._fetchers.follow(replica)
+                self._fetchers.check(replica)
         self._broker.look()
 
     def _fail(self, why: str) -> None:

@@ -1,6 +1,6 @@
 """One partition at one node: what the rules ask for, done with its log.
 
-Lock: ``_lock`` is held while something happens to the replica and what follows from that is done with the
+Lock: ``_turn`` is held while something happens to the replica and what follows from that is done with the
 log, so that it happens in an order. A log's own lock comes within it; nothing that a log calls may take it.
 Who waits for the high watermark is told after it was let go.
 """
@@ -10,8 +10,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from logstore.broker.codes import NONE, ErrorCode
@@ -80,6 +79,27 @@ class _Waiting(NamedTuple):
     done: Done
 
 
+class _Turn:
+    """Something happens to a replica: its lock, and who is told when that is free."""
+
+    __slots__ = ("_lock", "told")
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self.told: list[Callable[[], object]] = []
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        told = self.told
+        if told:
+            self.told = []
+        self._lock.release()
+        for call in told:
+            call()
+
+
 class PartitionReplica:
     """See the module."""
 
@@ -87,28 +107,15 @@ class PartitionReplica:
         self.partition = partition
         self._host = host
         self._facts = StoredFacts(host.directory, partition)
-        self._lock = threading.RLock()
+        self._turn = _Turn()
         self._newest: PartitionState | None = None
         """What the coordinator has told last."""
         self._replica = Replica(host.member, self._facts, config)
         self._waiting: list[_Waiting] = []
         self._numbers = itertools.count()
-        self._told: list[Callable[[], object]] = []
-        """To be called when the lock is free."""
         self._trouble: str | None = None
         self._watched: Log | None = None
         self._unwatch: Callable[[], None] | None = None
-
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """Something happens."""
-        try:
-            with self._lock:
-                yield
-        finally:
-            told, self._told = self._told, []
-            for call in told:
-                call()
 
     # What is known
 
@@ -166,21 +173,21 @@ class PartitionReplica:
 
     def on_state(self, state: PartitionState) -> None:
         """The coordinator has this state of the partition."""
-        with self._turn():
+        with self._turn:
             if self._newest is None or state.version >= self._newest.version:
                 self._newest = state
             self._catch_up()
 
     def begin_life(self) -> None:
         """The node has registered again."""
-        with self._turn():
+        with self._turn:
             self._lose_lease()
             self._replica = Replica(self._host.member, self._facts, self._replica.config)
             self._catch_up()
 
     def configure(self, config: ReplicaConfig) -> None:
         """The topic has other settings."""
-        with self._turn():
+        with self._turn:
             self._replica.config = config
             if self._replica.leading is not None:
                 self._replica.leading.config = config
@@ -223,7 +230,7 @@ class PartitionReplica:
 
     def close(self) -> None:
         """The node ends, or does not hold the partition any more."""
-        with self._turn():
+        with self._turn:
             self._newest = None
             self._do(self._replica.on_lease_ended())
             if self._unwatch is not None:
@@ -234,7 +241,7 @@ class PartitionReplica:
 
     def on_tick(self) -> None:
         """Time has passed."""
-        with self._turn():
+        with self._turn:
             self._catch_up()
             if self._check_lease():
                 self._do(self._replica.on_tick(self._host.now_ms()))
@@ -243,7 +250,7 @@ class PartitionReplica:
 
     def check_produce(self, *, by_all: bool) -> tuple[ErrorCode, int]:
         """Whether records may be appended now, and the epoch in which."""
-        with self._turn():
+        with self._turn:
             leading = self._replica.leading
             if not self._check_lease() or leading is None:
                 return ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_EPOCH
@@ -253,34 +260,34 @@ class PartitionReplica:
 
     def followers_with(self, offset: int) -> dict[int, int]:
         """See :meth:`.Leading.have`; of a replica that does not lead there are none."""
-        with self._turn():
+        with self._turn:
             leading = self._replica.leading
             return {} if leading is None else leading.have(offset)
 
     def on_growth(self) -> None:
         """The log has grown, or more of it is durable."""
-        with self._turn():
+        with self._turn:
             if self._check_lease():
                 self._do(self._replica.on_growth(self._host.now_ms()))
 
     def on_gone(self, node_ids: Iterable[int]) -> None:
         """These nodes do not live any more."""
-        with self._turn():
+        with self._turn:
             if self._check_lease():
                 self._do(self._replica.on_gone(node_ids, self._host.now_ms()))
 
     def when_replicated(self, offset: int, leader_epoch: int, done: Done) -> None:
         """Call ``done`` when all in-sync replicas have what is below ``offset``, or when this one leads no
         more."""
-        with self._turn():
+        with self._turn:
             if not self._check_lease() or self._replica.leader_epoch != leader_epoch:
-                self._told.append(lambda: done(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+                self._turn.told.append(lambda: done(ErrorCode.NOT_LEADER_OR_FOLLOWER))
                 return
             if self._replica.config.is_durable:
                 self._flush_soon(offset)
             self._do(self._replica.on_growth(self._host.now_ms()))
             if self._facts.high_watermark >= offset:
-                self._told.append(lambda: done(NONE))
+                self._turn.told.append(lambda: done(NONE))
             else:
                 heapq.heappush(self._waiting, _Waiting(offset, next(self._numbers), done))
 
@@ -291,20 +298,21 @@ class PartitionReplica:
 
     def on_fetch(self, follower: Member, wanted: FetchPartition) -> None:
         """A follower asks: it has what is below the offset."""
-        with self._turn():
+        with self._turn:
             if not self._check_lease() or wanted.leader_epoch != self._replica.leader_epoch:
                 return
             check = self._replica.on_fetch(
                 follower, wanted.offset, wanted.last_fetched_epoch, self._host.now_ms()
             )
-            self._do(check.actions)
+            if check.actions:
+                self._do(check.actions)
 
     # As a follower
 
     def check_read(self, leader_epoch: int) -> ErrorCode:
         """Whether consumers may read here what is below the high watermark. ``leader_epoch``: in which they
         think that the partition is led."""
-        with self._turn():
+        with self._turn:
             replica = self._replica
             if replica.state is not ReplicaState.FOLLOWING or not self._host.has_lease:
                 return ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -315,7 +323,7 @@ class PartitionReplica:
 
     def plan_fetch(self) -> Fetch | None:
         """What to ask the leader for."""
-        with self._turn():
+        with self._turn:
             if self._replica.leads:
                 return None
             if self._replica.config.is_durable and self.follows is not None:
@@ -333,7 +341,7 @@ class PartitionReplica:
 
     def on_answer(self, fetch: Fetch, found: FetchedPartition | None) -> bool:
         """The leader has answered, or will not. Returns whether it brought anything forward."""
-        with self._turn():
+        with self._turn:
             answer = None if found is None else _answer(fetch, found)
             actions = self._replica.on_answer(fetch, answer)
             self._do(actions, b"" if found is None else found.data)
@@ -399,12 +407,12 @@ class PartitionReplica:
         reached = log.update_high_watermark(offset)
         while self._waiting and self._waiting[0].offset <= reached and self._replica.leads:
             done = heapq.heappop(self._waiting).done
-            self._told.append(lambda done=done: done(NONE))  # type: ignore[misc]
+            self._turn.told.append(lambda done=done: done(NONE))  # type: ignore[misc]
 
     def _step_down(self) -> None:
         waiting, self._waiting = self._waiting, []
         for each in waiting:
-            self._told.append(lambda each=each: each.done(ErrorCode.NOT_LEADER_OR_FOLLOWER))  # type: ignore[misc]
+            self._turn.told.append(lambda each=each: each.done(ErrorCode.NOT_LEADER_OR_FOLLOWER))  # type: ignore[misc]
         self._be_follower()
 
     # Trouble

@@ -67,6 +67,8 @@ class _Follower:
     leader_end_then: int
     """Where the leader's log ended at its last fetch."""
     caught_up_ms: int
+    settled: tuple[int, int, int] | None = None
+    """With which life, offset and newest epoch it asked for the end, when there was nothing left to do."""
 
 
 class Leading:
@@ -87,7 +89,18 @@ class Leading:
 
     # What happens
 
-    def on_fetch(self, follower: Member, offset: int, now_ms: int) -> list[Action]:
+    def on_same_fetch(self, follower: Member, offset: int, last_epoch: int, now_ms: int) -> bool:
+        """A follower asks. Returns whether that was all: it had everything, asks for the same again, and
+        nobody waits for it. So it is with most of a thousand partitions, twice a second."""
+        known = self._followers.get(follower.node_id)
+        if known is None or known.settled != (follower.life, offset, last_epoch):
+            return False
+        if self.end_offset != offset:
+            return False
+        known.fetched_ms = known.caught_up_ms = now_ms
+        return True
+
+    def on_fetch(self, follower: Member, offset: int, last_epoch: int, now_ms: int) -> list[Action]:
         """A follower has everything below ``offset`` as it is here, and asks for more."""
         if follower.node_id not in self.state.replicas or follower.node_id == self.node_id:
             return []
@@ -105,7 +118,10 @@ class Leading:
             elif offset >= known.leader_end_then:
                 known.caught_up_ms = max(known.caught_up_ms, known.fetched_ms)
             known.end_offset, known.fetched_ms, known.leader_end_then = offset, now_ms, end
-        return [*self._propose(self._joined(now_ms)), *self._advance(now_ms)]
+        actions = [*self._propose(self._joined(now_ms)), *self._advance(now_ms)]
+        is_settled = not actions and offset == end and self._log.high_watermark >= end
+        known.settled = (follower.life, offset, last_epoch) if is_settled else None
+        return actions
 
     def on_growth(self, now_ms: int) -> list[Action]:
         """The log has grown here; or more of it is durable."""
@@ -124,6 +140,8 @@ class Leading:
 
     def on_state(self, state: PartitionState, now_ms: int) -> list[Action]:
         """The coordinator has this state, of the same term."""
+        for follower in self._followers.values():
+            follower.settled = None
         if state.version > self.state.version:
             gone = {each.node_id for each in self.state.isr} - {each.node_id for each in state.isr}
             self.state = state
@@ -145,6 +163,7 @@ class Leading:
             follower = self._followers.get(node_id)
             if follower is not None:
                 follower.end_offset, follower.caught_up_ms = _NOTHING, _NEVER_MS
+                follower.settled = None
 
     @property
     def end_offset(self) -> int:

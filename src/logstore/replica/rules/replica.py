@@ -7,7 +7,7 @@ of what follows from them. It looks at the log, and never changes it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from logstore.broker.diverging import find_divergence
 from logstore.broker.requests import DivergingEpoch
@@ -31,6 +31,9 @@ class FetchCheck(NamedTuple):
     diverging: DivergingEpoch | None
     is_out_of_range: bool
     actions: list[Action]
+
+
+_NOTHING_NEW: Final = FetchCheck(None, False, [])
 
 
 class Replica:
@@ -108,11 +111,14 @@ class Replica:
     def on_fetch(self, follower: Member, offset: int, last_fetched_epoch: int, now_ms: int) -> FetchCheck:
         """A follower asks, in the leader's epoch."""
         assert self.leading is not None
+        if self.leading.on_same_fetch(follower, offset, last_fetched_epoch, now_ms):
+            return _NOTHING_NEW
         diverging = find_divergence(self._log, offset, last_fetched_epoch)
         is_out_of_range = offset < self._log.log_start_offset or offset > self._log.log_end_offset
         if diverging is not None or is_out_of_range:
             return FetchCheck(diverging, is_out_of_range and diverging is None, [])
-        return FetchCheck(None, False, self.leading.on_fetch(follower, offset, now_ms))
+        actions = self.leading.on_fetch(follower, offset, last_fetched_epoch, now_ms)
+        return FetchCheck(None, False, actions)
 
     def on_gone(self, node_ids: Iterable[int], now_ms: int) -> list[Action]:
         """These nodes do not live any more."""
