@@ -13,7 +13,13 @@ CHOICES = {
     "compression_type": ["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"],
     "message_timestamp_type": ["CreateTime", "LogAppendTime"],
 }
-FLAGS = ["acks_all_durable", "message_timestamp_unit_check", "preallocate", "unclean_leader_election_enable"]
+FLAGS = [
+    "acks_all_durable",
+    "errors_deadletterqueue_group_enable",
+    "message_timestamp_unit_check",
+    "preallocate",
+    "unclean_leader_election_enable",
+]
 
 
 BESIDE = {

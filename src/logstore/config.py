@@ -239,6 +239,12 @@ class TopicConfig(Checked):
 
     Kafka: has no such setting. It takes seconds for times in 1970, which its retention deletes."""
 
+    # Queues
+
+    errors_deadletterqueue_group_enable: bool = False
+    """Whether clients elsewhere may have the failed jobs of their queues put here (KIP-1191). Queues of this
+    process may use any topic."""
+
     # In a cluster of nodes
 
     min_insync_replicas: int = 1
@@ -263,6 +269,7 @@ class TopicConfig(Checked):
         check_choice(self, "message_timestamp_type", _TIMESTAMP_TYPES)
         check_flag(self, "message_timestamp_unit_check")
         check_flag(self, "acks_all_durable")
+        check_flag(self, "errors_deadletterqueue_group_enable")
         check_flag(self, "preallocate")
         check_flag(self, "unclean_leader_election_enable")
         if self.compression_gzip_level == 0:

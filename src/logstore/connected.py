@@ -18,6 +18,7 @@ from logstore.broker.requests import (
     CreateTopicsRequest,
     DeleteTopicsRequest,
     DescribeConfigsRequest,
+    DescribedConfig,
     MetadataRequest,
     MorePartitions,
     NewTopic,
@@ -25,6 +26,7 @@ from logstore.broker.requests import (
     TopicMetadata,
     TopicsResult,
 )
+from logstore.broker.share.dead_letters import check_takes_letters
 from logstore.clients.asking import ask
 from logstore.clients.assignors import Assignor
 from logstore.clients.consumer import Consumer, OnRebalance
@@ -279,12 +281,15 @@ class RemoteStore(BoundToProcess):
             self._check_settings(plain_text(name), check_topic_config(config))
         return count
 
-    def _check_settings(self, name: str, config: Any) -> None:
+    def _describe_settings(self, name: str) -> tuple[DescribedConfig, dict[str, str]]:
         request = DescribeConfigsRequest((name,))
         (found,) = ask(self._broker.describe_configs(request), "tell of settings", self._config).topics
+        return found, {each.name: each.value for each in found.settings}
+
+    def _check_settings(self, name: str, config: Any) -> None:
+        found, have = self._describe_settings(name)
         if found.error is not ErrorCode.NONE:
             raise error_of(found.error, found.message or f"topic {name!r}: {found.error.name}")
-        have = {each.name: each.value for each in found.settings}
         for key, value in config.to_properties().items():
             if have.get(key) != value:
                 raise UsageError(
@@ -490,17 +495,21 @@ class RemoteStore(BoundToProcess):
         """A worker of a queue, as of :meth:`.Store.queue`: a member of a share group (KIP-932), for brokers
         from Kafka 4.2 on. It gives the group its settings, if the broker lets it.
 
-        What Kafka's protocol does not have: a job that is released with a delay is available at once, and
-        ``dead_letter_topic`` has no effect.
+        A ``dead_letter_topic`` (KIP-1191) must have ``errors_deadletterqueue_group_enable``; brokers of Kafka
+        take one from 4.4 on. Without one the group keeps what an administrator has given it. What Kafka's
+        protocol does not have: a job that is released with a delay is available at once, and the reasons of
+        ``release`` and ``reject`` are not told.
 
         Raises:
             UnknownTopicError: there is no such topic.
             UsageError: no topic is named, or the broker has no share groups.
-            InvalidConfigError: an unknown name or a bad value.
+            InvalidConfigError: an unknown name or a bad value; or the dead-letter topic is not taken.
             ClosedError: the store is closed.
         """
         self._check_usable()
         chosen = choose_settings(QueueConfig, config, settings)
+        if chosen.dead_letter_topic is not None:
+            self._check_dead_letter_topic(plain_text(chosen.dead_letter_topic))
         queue = Queue(
             self._broker.as_client(client_of(chosen)),
             topics,
@@ -511,6 +520,18 @@ class RemoteStore(BoundToProcess):
         )
         self._consumers.add(queue)
         return queue
+
+    def _check_dead_letter_topic(self, name: str) -> None:
+        """Brokers of Kafka look at it only when a job has failed, which is lost then."""
+        found, have = self._describe_settings(name)
+        if found.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            check_takes_letters(name, None)
+        elif found.error is ErrorCode.NONE:  # or it may not be looked at
+            policy = "compact" if "compact" in have.get("cleanup.policy", "") else "delete"
+            is_enabled = have.get("errors.deadletterqueue.group.enable") == "true"
+            check_takes_letters(
+                name, TopicConfig(cleanup_policy=policy, errors_deadletterqueue_group_enable=is_enabled)
+            )
 
     def queues(self) -> list[QueueStatus]:
         """The groups that share jobs, and how many workers each has. How far they are is not known here.

@@ -42,6 +42,7 @@ from logstore.broker.share.requests import (
     ShareGroupHeartbeat,
 )
 from logstore.connected import connect
+from logstore.errors import InvalidConfigError
 from logstore.model import Isolation, OffsetAndMetadata, TopicPartition
 from logstore.wire.remote.broker import RemoteBroker
 from tests.broker import test_conformance as conformance
@@ -376,6 +377,31 @@ def test_a_transform_that_is_cut_off_gives_each_result_once(store):
         found = [int(each.value) for each in drained(consumer, 60)]
         assert consumer.poll(0.2) == []
     assert sorted(found) == [2 * number for number in range(60)]
+
+
+def test_failed_jobs_go_to_the_dead_letter_topic(store, kafka):
+    """KIP-1191: Kafka's own broker writes it, since 4.4. 3 s."""
+    config = logstore.TopicConfig(errors_deadletterqueue_group_enable=True)
+    store.create_topic("dlq.letters", config=config)
+    store.require_topic("posts")
+    with store.producer() as producer:
+        for number in range(4):
+            producer.send("posts", b"%d" % number, key=b"k")
+    with pytest.raises(InvalidConfigError, match="'posts' does not take dead letters"):
+        store.queue("u", group="posters", dead_letter_topic="posts")
+    with pytest.raises(InvalidConfigError, match=r"there is no topic 'dlq\.none'"):
+        store.queue("posts", group="posters", dead_letter_topic="dlq.none")
+    with store.queue("posts", group="posters", dead_letter_topic="dlq.letters") as queue:
+        for job in queue.poll(timeout=20):
+            job.reject() if int(job.value) % 2 else job.accept()
+    with store.consumer("dlq.letters") as consumer:
+        letters = []
+        while len(letters) < 2:
+            letters += consumer.poll(timeout=20)
+    assert sorted((each.key, each.value, dict(each.headers)["__dlq.errors.offset"]) for each in letters) == [
+        (b"k", b"1", b"1"),
+        (b"k", b"3", b"3"),
+    ]
 
 
 def test_workers_of_a_queue_share_jobs(store, rig):

@@ -11,11 +11,14 @@ import threading
 from collections.abc import Mapping
 from typing import Final
 
+from logstore.broker.share.dead_letters import check_takes_letters
 from logstore.broker.share.requests import ShareGroupConfig
-from logstore.errors import LogstoreError
+from logstore.errors import LogstoreError, UnknownTopicError
 from logstore.logdir.directory import LogDirectory
 from logstore.logdir.group_settings import (
     AUTO_OFFSET_RESET,
+    COPIES_DEAD_LETTERS,
+    DEAD_LETTER_TOPIC,
     DELIVERY_COUNT_LIMIT,
     ISOLATION_LEVEL,
     MAX_RECORD_LOCKS,
@@ -78,6 +81,7 @@ class StoredGroupSettings:
             if self._must_read:
                 self._read_locked()
             settings = changed(self._settings, group, changes)
+            self._check_dead_letter_topic(changes.get(DEAD_LETTER_TOPIC))
             if validate_only or settings == self._settings:
                 return
             self._directory.check_open()
@@ -86,12 +90,26 @@ class StoredGroupSettings:
             write_group_settings(context.files, self._directory.path, settings)
             self._settings = settings
 
+    def _check_dead_letter_topic(self, name: str | None) -> None:
+        """
+        Raises:
+            InvalidConfigError: it takes none.
+        """
+        if name:
+            try:
+                config = self._directory.topic(name).config
+            except UnknownTopicError:
+                config = None
+            check_takes_letters(name, config)
+
 
 def texts_of(config: ShareGroupConfig) -> dict[str, str]:
     """The settings by Kafka's names."""
     isolation = "read_committed" if config.isolation is Isolation.COMMITTED else "read_uncommitted"
     return {
         AUTO_OFFSET_RESET: config.auto_offset_reset,
+        COPIES_DEAD_LETTERS: "true" if config.copies_dead_letters else "false",
+        DEAD_LETTER_TOPIC: config.dead_letter_topic or "",
         DELIVERY_COUNT_LIMIT: str(config.delivery_count_limit),
         ISOLATION_LEVEL: isolation,
         MAX_RECORD_LOCKS: str(config.partition_max_record_locks),
@@ -106,6 +124,8 @@ def config_from(own: Mapping[str, str] | None) -> ShareGroupConfig:
     texts = {**texts_of(DEFAULTS), **own}
     return DEFAULTS._replace(
         auto_offset_reset=texts[AUTO_OFFSET_RESET],
+        copies_dead_letters=texts[COPIES_DEAD_LETTERS] == "true",
+        dead_letter_topic=texts[DEAD_LETTER_TOPIC] or None,
         delivery_count_limit=int(texts[DELIVERY_COUNT_LIMIT]),
         isolation=_ISOLATIONS[texts[ISOLATION_LEVEL]],
         partition_max_record_locks=int(texts[MAX_RECORD_LOCKS]),

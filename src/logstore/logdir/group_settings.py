@@ -15,6 +15,7 @@ from typing import Any, Final
 from logstore.arguments import did_you_mean, plain_text, shown
 from logstore.errors import CorruptionError, InvalidConfigError, UsageError
 from logstore.files import Files
+from logstore.format.names import check_topic_name
 from logstore.logdir.quotas import check_client_name
 from logstore.logdir.small_json import decode_json, encode_json, read_json_file, write_json_file
 from logstore.partition.state.home import GROUPS_NAME
@@ -24,17 +25,22 @@ DELIVERY_COUNT_LIMIT: Final = "share.delivery.count.limit"
 ISOLATION_LEVEL: Final = "share.isolation.level"
 MAX_RECORD_LOCKS: Final = "share.partition.max.record.locks"
 RECORD_LOCK_DURATION_MS: Final = "share.record.lock.duration.ms"
+DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
+"""KIP-1191. Empty: there is none."""
+COPIES_DEAD_LETTERS: Final = "errors.deadletterqueue.copy.record.enable"
+"""KIP-1191: whether a failed record goes there itself, or headers alone, which say where it is."""
 
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     AUTO_OFFSET_RESET: ("earliest", "latest"),
     ISOLATION_LEVEL: ("read_uncommitted", "read_committed"),
+    COPIES_DEAD_LETTERS: ("true", "false"),
 }
 RANGES: Final[Mapping[str, tuple[int, int]]] = {
     DELIVERY_COUNT_LIMIT: (1, 32_767),
     MAX_RECORD_LOCKS: (1, 20_000),
     RECORD_LOCK_DURATION_MS: (1, 2**31 - 1),
 }
-NAMES: Final = tuple(sorted([*CHOICES, *RANGES]))
+NAMES: Final = tuple(sorted([*CHOICES, *RANGES, DEAD_LETTER_TOPIC]))
 
 VERSION: Final = 1
 MAX_GROUPS_BYTES: Final = 64 * 1024 * 1024
@@ -72,11 +78,23 @@ def check_setting(name: Any, value: Any) -> str:
             low, high = RANGES[name]
             if low <= int(value) <= high:
                 return str(int(value))
-    if name in CHOICES:
+        if name == DEAD_LETTER_TOPIC and _can_take_letters(value):
+            return value
+    if name == DEAD_LETTER_TOPIC:
+        wanted = "the name of a topic that is not an internal one, or empty"
+    elif name in CHOICES:
         wanted = " or ".join(CHOICES[name])
     else:
         wanted = "a whole number from {} to {}".format(*RANGES[name])
     raise InvalidConfigError(f"{name} is {shown(value)}; it must be {wanted}")
+
+
+def _can_take_letters(name: str) -> bool:
+    try:
+        check_topic_name(name or "none")
+    except UsageError:
+        return False
+    return not name.startswith("__")
 
 
 def changed(

@@ -15,7 +15,7 @@ from logstore.broker.pending import wait_for
 from logstore.broker.share.kept import AS_SET, Beginning, Reading, Writing
 from logstore.broker.share.states import RecordState
 from logstore.broker.share.stored import ShareChange
-from logstore.errors import JobLostError, RetriableError, UnknownGroupError, UsageError
+from logstore.errors import InvalidConfigError, JobLostError, RetriableError, UnknownGroupError, UsageError
 from logstore.format.messages.share_records import ShareBatch, ShareKey
 from logstore.format.names import SHARE_STATE_TOPIC
 from logstore.model import TopicPartition
@@ -35,9 +35,9 @@ def three(tmp_path):
     cluster.close()
 
 
-def create(cluster, name="jobs", partitions=3):
+def create(cluster, name="jobs", partitions=3, **settings):
     with logstore.connect(*cluster.addresses) as connected:
-        config = logstore.TopicConfig(min_insync_replicas=2)
+        config = logstore.TopicConfig(min_insync_replicas=2, **settings)
         connected.create_topic(name, partitions=partitions, config=config)
     for each in [*(TopicPartition(name, number) for number in range(partitions)), GROUPS, SHARE_STATES]:
         cluster.wait_for_isr(each, 3)
@@ -194,6 +194,69 @@ def test_settings_are_known_to_all_nodes(three):
             assert {count for _, count in drain(queue, 6, accept=False)} == {2}
             time.sleep(1.1)
             assert queue.poll(timeout=0.5) == [], "each was delivered twice"
+
+
+def letters(cluster, partitions=1, topic="dead"):
+    """What the dead-letter topic has: values, and where they were."""
+    found = []
+    for place in [TopicPartition(topic, number) for number in range(partitions)]:
+        for record in cluster.log(cluster.leader_of(place).node_id, place).read():
+            told = dict(record.headers)
+            number, offset = int(told["logstore.partition"]), int(told["logstore.offset"])
+            found.append((record.value, (told["logstore.topic"].decode(), number, offset)))
+    return found
+
+
+def test_failed_jobs_go_to_the_dead_letter_topic_whichever_nodes_lead_it(three):
+    """Also when a node dies that leads some of either."""
+    create(three)
+    create(three, "other")
+    create(three, "dead", errors_deadletterqueue_group_enable=True)
+    with logstore.connect(*three.addresses) as connected:
+        with connected.producer(acks="all") as producer:
+            for number in range(60):
+                producer.send("jobs", b"%d" % number, key=b"%d" % (number // 3))
+        with pytest.raises(InvalidConfigError, match="'other' does not take dead letters; set its errors"):
+            connected.queue("jobs", group="g", dead_letter_topic="other")
+        with pytest.raises(InvalidConfigError, match="there is no topic 'nowhere' for dead letters"):
+            connected.queue("jobs", group="g", dead_letter_topic="nowhere")
+        seen = {}
+        with connected.queue(
+            "jobs", group="g", dead_letter_topic="dead", delivery_count_limit=4, record_lock_duration_ms=2_000
+        ) as queue:
+            deadline = time.monotonic() + 2 * TIMEOUT
+            while len({where for _, where in letters(three, 3)}) < 40:
+                assert time.monotonic() < deadline, f"{len(letters(three, 3))} letters are there"
+                for job in queue.poll(timeout=0.5):
+                    number = int(job.value)
+                    seen[*job.partition, job.offset] = number
+                    with suppress(RetriableError, JobLostError):  # while another node is about to lead
+                        (job.accept, job.reject, job.release)[number % 3]()
+                if len(seen) > 20 and 3 in three.nodes:
+                    three.crash(3)
+    assert set(letters(three, 3)) == {(b"%d" % number, place) for place, number in seen.items() if number % 3}
+
+
+def test_jobs_wait_while_nobody_leads_the_dead_letter_topic(three, caplog):
+    create(three, partitions=1)
+    with logstore.connect(*three.addresses) as connected:
+        config = logstore.TopicConfig(errors_deadletterqueue_group_enable=True)
+        connected.create_topic("dead", config=config, replication_factor=1)
+        place = TopicPartition("dead", 0)
+        three.wait_for_isr(place, 1)
+        gone = three.leader_of(place).node_id
+        others = [each for each in (1, 2, 3) if each != gone]
+        lead_all(three, others[0], [TopicPartition("jobs", 0), GROUPS, SHARE_STATES])
+        send(connected, 3)
+        with connected.queue("jobs", group="g", dead_letter_topic="dead") as queue:
+            jobs = queue.poll(timeout=5)
+            three.stop(gone)
+            for job in jobs:
+                job.reject()
+            eventually(lambda: "a failed job could not go to topic 'dead'" in caplog.text)
+            assert queue.poll(timeout=0.2) == []
+            three.start(gone)
+            eventually(lambda: queue.poll(timeout=0.2) == [] and len(letters(three)) == 3)
 
 
 def test_new_partitions_are_read_from_their_beginning(three):

@@ -87,6 +87,8 @@ def test_what_is_described():
     (found,) = rig.send_message(ApiKey.DESCRIBE_CONFIGS, describing("g")).resources
     described = {each.name: (each.value, each.config_source) for each in found.configs}
     assert described == {
+        "errors.deadletterqueue.copy.record.enable": ("true", DEFAULT_SOURCE),
+        "errors.deadletterqueue.topic.name": ("", DEFAULT_SOURCE),
         "share.auto.offset.reset": ("latest", DEFAULT_SOURCE),
         "share.delivery.count.limit": ("5", DEFAULT_SOURCE),
         "share.isolation.level": ("read_committed", GROUP_SOURCE),
@@ -172,3 +174,85 @@ def test_names_that_are_none():
         settings.alter("g", {"share.delivery.count.limits": "7"})
     with pytest.raises(InvalidConfigError, match="from 1 to 32767"):
         settings.alter("g", {"share.delivery.count.limit": "0"})
+
+
+# The dead-letter topic (KIP-1191)
+
+TOPIC_NAME, COPIES = "errors.deadletterqueue.topic.name", "errors.deadletterqueue.copy.record.enable"
+
+
+@pytest.fixture
+def dead(tmp_path):
+    """A store with a topic for dead letters, and others that are none; and a client."""
+    with logstore.open(tmp_path / "store") as store:
+        takes = logstore.TopicConfig(errors_deadletterqueue_group_enable=True)
+        store.create_topic("dead", config=takes)
+        store.create_topic("latest", config=takes.with_settings(cleanup_policy="compact"))
+        store.create_topic("jobs")
+        store["jobs"].extend([(b"k", b"0"), (b"k", b"1"), (b"k", b"2")])
+        with store.listen() as listener, RawClient(listener.address) as client:
+            yield store, listener.address, client
+
+
+def give(client, name, value):
+    configs = (incremental_alter_configs.Config(name, SET, value),)
+    request = incremental_alter_configs.IncrementalAlterConfigsRequest(
+        (incremental_alter_configs.Resource(GROUP, "g", configs),)
+    )
+    (done,) = client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request).resources
+    return done.error_code, done.error_message
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("none", "there is no topic 'none' for dead letters; create it first"),
+        ("jobs", "topic 'jobs' does not take dead letters; set its errors.deadletterqueue.group.enable"),
+        ("latest", "topic 'latest' is compacted"),
+        ("__consumer_offsets", "the name of a topic that is not an internal one"),
+        ("no/name", "the name of a topic that is not an internal one"),
+    ],
+)
+def test_a_topic_that_takes_no_dead_letters_is_refused(dead, name, why):
+    _, _, client = dead
+    code, message = give(client, TOPIC_NAME, name)
+    assert code == ErrorCode.INVALID_CONFIG
+    assert why in message
+
+
+def reject_all(address, **settings):
+    with logstore.connect(address) as connected, connected.queue("jobs", group="g", **settings) as queue:
+        for job in queue.poll(timeout=5):
+            job.reject()
+
+
+@pytest.mark.parametrize("copies", [None, "true", "false"])
+def test_failed_jobs_go_where_an_administrator_has_said(dead, copies):
+    store, address, client = dead
+    assert give(client, TOPIC_NAME, "dead") == (ErrorCode.NONE, None)
+    if copies is not None:
+        assert give(client, COPIES, copies) == (ErrorCode.NONE, None)
+    reject_all(address)
+    found = [(each.key, each.value, dict(each.headers)["logstore.offset"]) for each in store["dead"].read()]
+    whole = copies != "false"
+    assert found == [(b"k" if whole else None, b"%d" % n if whole else None, b"%d" % n) for n in range(3)]
+    described = client.ask(ApiKey.DESCRIBE_CONFIGS, describing("g"))
+    assert own(described)["g"][TOPIC_NAME] == "dead"
+
+
+def test_a_worker_elsewhere_names_the_topic(dead):
+    store, address, client = dead
+    with pytest.raises(InvalidConfigError, match="'latest' is compacted"):
+        reject_all(address, dead_letter_topic="latest")
+    assert give(client, TOPIC_NAME, "") == (ErrorCode.NONE, None)
+    reject_all(address, dead_letter_topic="dead")
+    assert [each.value for each in store["dead"].read()] == [b"0", b"1", b"2"]
+
+
+def test_failed_jobs_of_the_topic_itself_do_not_go_round_and_round(dead, caplog):
+    store, address, client = dead
+    store["jobs"].configure(errors_deadletterqueue_group_enable=True)
+    give(client, TOPIC_NAME, "jobs")
+    reject_all(address)
+    assert store["jobs"][0].log_end_offset == 3
+    assert "passed over, as there is no dead_letter_topic" in caplog.text

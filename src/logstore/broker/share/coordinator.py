@@ -109,8 +109,8 @@ class ShareCoordinator:
                 topics = member.topics
             entries = self._entries(topics, waits_for_topics=beat.waits_for_topics)
             if member is None:
-                if beat.config is not None:
-                    self._check_dead_letter_topic(beat.config.dead_letter_topic, topics)
+                if beat.config is not None and not beat.waits_for_topics:
+                    self._check_dead_letter_topic(beat.config.dead_letter_topic)
                 group.check_config(beat.config)
             config = group.config or beat.config or ShareGroupConfig()
             self._hold_locked(group, entries, config)
@@ -156,7 +156,7 @@ class ShareCoordinator:
             gone = [(each, list(group.held.values())) for group in groups for each in group.expire(now_ms)]
         self._release(gone)
 
-    def _check_dead_letter_topic(self, name: str | None, topics: Sequence[str]) -> None:
+    def _check_dead_letter_topic(self, name: str | None) -> None:
         """
         Raises:
             UsageError: it would lose records.
@@ -164,11 +164,6 @@ class ShareCoordinator:
         """
         if name is None:
             return
-        if name in topics:
-            raise UsageError(
-                f"dead_letter_topic is {name!r}, whose jobs this group does: they would go round and round; "
-                "name another topic"
-            )
         try:
             topic = self._directory.topic(name)
         except UnknownTopicError as error:

@@ -1,8 +1,9 @@
-"""Where records go that no worker could do: the dead-letter topic of a share group."""
+"""Where records go that no worker could do: the dead-letter topic of a share group (KIP-1191)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from logstore.broker.letters import (
     DELIVERIES_HEADER,
@@ -14,11 +15,53 @@ from logstore.broker.letters import (
 )
 from logstore.broker.share.partition import Span
 from logstore.broker.share.requests import ShareGroupConfig
+from logstore.config import TopicConfig
+from logstore.errors import InvalidConfigError
 from logstore.logdir.directory import LogDirectory
-from logstore.model import NewRecord, Record
+from logstore.model import NewRecord, Record, TopicPartition
 from logstore.partition.log import Log
 from logstore.topic import Topic
 from logstore.warning import warn
+
+Buried = Callable[[Sequence[Span], "str | None"], object]
+"""Told which records the dead-letter topic has, and why it has not all of them."""
+
+
+class Letters(Protocol):
+    """Takes failed records to a topic that others may lead."""
+
+    def bury(
+        self, log: Log, failed: Sequence[Span], group: str, config: ShareGroupConfig, done: Buried
+    ) -> None:
+        """Take some of them, the first ones. Returns at once, and calls ``done`` later, in another thread."""
+
+
+def check_takes_letters(name: str, config: TopicConfig | None) -> None:
+    """Whether clients may name a topic as a group's dead-letter topic. ``config``: None if there is no such
+    topic.
+
+    Raises:
+        InvalidConfigError: it is not; says what to do.
+    """
+    if config is None:
+        raise InvalidConfigError(
+            f"there is no topic {name!r} for dead letters; create it first, with "
+            "errors.deadletterqueue.group.enable=true"
+        )
+    if config.compacts:
+        raise InvalidConfigError(
+            f"topic {name!r} is compacted, which keeps one record for each key: failed jobs would be lost; "
+            "choose one with cleanup.policy=delete"
+        )
+    if not config.errors_deadletterqueue_group_enable:
+        raise InvalidConfigError(
+            f"topic {name!r} does not take dead letters; set its errors.deadletterqueue.group.enable to true"
+        )
+
+
+def topic_of(config: ShareGroupConfig, partition: TopicPartition) -> str | None:
+    """Where failed records of a partition go. Not into their own topic: they would go round and round."""
+    return None if config.dead_letter_topic == partition.topic else config.dead_letter_topic
 
 
 def bury(
@@ -31,35 +74,50 @@ def bury(
     Raises:
         LogstoreError: the records cannot be read, or the topic does not take them.
     """
-    name = config.dead_letter_topic
+    name = topic_of(config, log.partition)
     if name is not None:
-        Topic(directory, name).extend(list(_letters(log, failed, group, config)), flush=True)
+        letters = [letter for span in failed for letter in letters_of(log, span, group, config)]
+        Topic(directory, name).extend(letters, flush=True)
+    tell_failed(log.partition, failed, group, name)
+
+
+def tell_failed(partition: TopicPartition, failed: Iterable[Span], group: str, topic: str | None) -> None:
+    """Say what became of records. ``topic``: has them; None if they are passed over."""
     for span in failed:
         warn(
             "queue %r: %s offset %s failed (delivery %d: %s); %s",
             group,
-            log.partition,
+            partition,
             span.first if span.first == span.last else f"{span.first} to {span.last}",
             span.delivery_count,
             span.reason or "no reason given",
-            "passed over, as there is no dead_letter_topic" if name is None else f"to topic {name!r}",
+            "passed over, as there is no dead_letter_topic" if topic is None else f"to topic {topic!r}",
         )
 
 
-def _letters(log: Log, failed: Iterable[Span], group: str, config: ShareGroupConfig) -> Iterable[NewRecord]:
-    for span in failed:
-        start = max(span.first, log.log_start_offset)
-        for record in log.read(start, span.last + 1, isolation=config.isolation):
-            yield _letter(record, span, log, group)
+def letters_of(log: Log, span: Span, group: str, config: ShareGroupConfig) -> Iterable[NewRecord]:
+    """What the dead-letter topic gets for failed records.
+
+    Raises:
+        LogstoreError: they cannot be read.
+    """
+    start = max(span.first, log.log_start_offset)
+    for record in log.read(start, span.last + 1, isolation=config.isolation):
+        yield letter_of(record, span, log.partition, group, config)
 
 
-def _letter(record: Record, span: Span, log: Log, group: str) -> NewRecord:
-    told = [
+def letter_of(
+    record: Record, span: Span, partition: TopicPartition, group: str, config: ShareGroupConfig
+) -> NewRecord:
+    """What it gets for one."""
+    told = (
         (REASON_HEADER, span.reason.encode(errors="replace")),
-        (TOPIC_HEADER, log.partition.topic.encode()),
-        (PARTITION_HEADER, b"%d" % log.partition.partition),
+        (TOPIC_HEADER, partition.topic.encode()),
+        (PARTITION_HEADER, b"%d" % partition.partition),
         (OFFSET_HEADER, b"%d" % record.offset),
         (GROUP_HEADER, group.encode(errors="replace")),
         (DELIVERIES_HEADER, b"%d" % span.delivery_count),
-    ]
+    )
+    if not config.copies_dead_letters:
+        return NewRecord(None, None, told, record.timestamp_ms)
     return NewRecord(record.value, record.key, (*record.headers, *told), record.timestamp_ms)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import code_of
-from logstore.broker.share.dead_letters import bury
+from logstore.broker.share.dead_letters import Letters, bury, tell_failed, topic_of
 from logstore.broker.share.partition import NEVER, Acknowledgement, SharePartition, Span
 from logstore.broker.share.requests import (
     AcknowledgeBatch,
@@ -114,7 +114,9 @@ class HeldPartition:
         partition: TopicPartition,
         records: SharePartition,
         config: ShareGroupConfig,
+        letters: Letters | None = None,
     ) -> None:
+        """``letters``: takes failed records to the dead-letter topic; None: it is in the directory."""
         self.key = key
         self.partition = partition
         self.shared = TopicIdPartition(partition, key.topic_id)
@@ -124,6 +126,9 @@ class HeldPartition:
         self._storage = storage
         self._records = records
         self._config = config
+        self._letters = letters
+        self._is_burying = False
+        """Failed records are on their way."""
         self._lock = threading.Lock()
         self._ended = ErrorCode.NONE
         self._bury_from_ms = -NEVER
@@ -307,11 +312,15 @@ class HeldPartition:
     def _bury_locked(self) -> None:
         if not self._records.has_failed or self._clock.monotonic_ms() < self._bury_from_ms:
             return
+        if self._is_burying:
+            return
         self._records.apply(self._records.plan_deleted(self._log_start()))
         failed = self._records.failed()
         if not failed:
             return
-        if not self._try_to_bury_locked(failed, is_last_try=False):
+        if self._letters is not None and topic_of(self._config, self.partition) is not None:
+            self._hand_over_locked(self._letters, failed)
+        elif not self._try_to_bury_locked(failed, is_last_try=False):
             for span in failed:  # one that the topic refuses does not hold up the others
                 for offset in range(span.first, span.last + 1):
                     self._try_to_bury_locked([span._replace(first=offset, last=offset)], is_last_try=True)
@@ -325,10 +334,40 @@ class HeldPartition:
         except LogstoreError as error:
             if isinstance(error, InvalidRecordError) and not is_last_try:
                 return False
-            self._bury_from_ms = self._clock.monotonic_ms() + _BURY_AGAIN_MS
-            topic = self._config.dead_letter_topic
-            warn("queue %r: a failed job could not go to topic %r: %s", self.key.group_id, topic, error)
+            self._put_off_burial_locked(str(error))
         return True
+
+    def _hand_over_locked(self, letters: Letters, failed: Sequence[Span]) -> None:
+        try:
+            log = self._directory.log(self.partition)
+        except LogstoreError as error:
+            self._put_off_burial_locked(str(error))
+            return
+        config = self._config
+        self._is_burying = True
+        letters.bury(log, failed, self.key.group_id, config, lambda *told: self._note_buried(config, *told))
+
+    def _note_buried(self, config: ShareGroupConfig, buried: Sequence[Span], why: str | None) -> None:
+        """What came of records that were handed over."""
+        with self._lock:
+            self._is_burying = False
+            if self.has_ended:
+                return  # another has them, and buries them again
+            there = [part for span in buried for part in self._records.failed(span.first, span.last)]
+            try:
+                self._change_locked([each for span in there for each in self._records.plan_buried(span)])
+            except LogstoreError as error:
+                there, why = [], str(error)
+            tell_failed(self.partition, there, self.key.group_id, topic_of(config, self.partition))
+            if why is not None:
+                self._put_off_burial_locked(why)
+            self._bury_locked()
+        self.wake()
+
+    def _put_off_burial_locked(self, why: str) -> None:
+        self._bury_from_ms = self._clock.monotonic_ms() + _BURY_AGAIN_MS
+        topic = self._config.dead_letter_topic
+        warn("queue %r: a failed job could not go to topic %r: %s", self.key.group_id, topic, why)
 
     # What became of records
 

@@ -134,9 +134,15 @@ class SharePartition:
         """Whether records wait for the dead-letter topic."""
         return self._failed_count > 0
 
-    def failed(self) -> list[Span]:
-        """The records that do."""
-        return [span for span in self._spans if span.state is _FAILED] if self._failed_count else []
+    def failed(self, first: int = 0, last: int = NEVER) -> list[Span]:
+        """The records that do, of those from ``first`` to ``last``."""
+        if not self._failed_count:
+            return []
+        return [
+            span._replace(first=max(span.first, first), last=min(span.last, last))
+            for span in self._spans
+            if span.state is _FAILED and span.first <= last and span.last >= first
+        ]
 
     def next_to_read(self, now_ms: int, limit: int) -> int | None:
         """Where to read what a worker may get: the lowest available offset; behind all that was looked at, if

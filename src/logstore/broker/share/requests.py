@@ -57,6 +57,8 @@ class ShareGroupConfig(NamedTuple):
     """How far it sees."""
     dead_letter_topic: str | None = None
     """Takes records that were rejected or delivered too often (KIP-1191)."""
+    copies_dead_letters: bool = True
+    """Whether they go there themselves, or headers alone, which say where each is."""
 
 
 class ShareGroupHeartbeat(NamedTuple):

@@ -96,6 +96,11 @@ class Queue(BoundToProcess):
         """The topics that have them."""
         if not self.topics:
             raise UsageError('a queue needs a topic: store.queue("jobs", group="workers")')
+        if self.config.dead_letter_topic in self.topics:
+            raise UsageError(
+                f"queue {self.group!r}: dead_letter_topic is {self.config.dead_letter_topic!r}, whose jobs "
+                "this group does: they would go round and round; name another topic"
+            )
         self._broker = broker
         self._clock = clock or SystemClock()
         self._usable = Usable("queue")
@@ -662,4 +667,5 @@ class _WokenUpError(RetriableError):
 
 def _shared(config: QueueConfig) -> ShareGroupConfig:
     """The settings that are the group's."""
-    return ShareGroupConfig(*[getattr(config, name) for name in ShareGroupConfig._fields])
+    names = [name for name in ShareGroupConfig._fields if hasattr(config, name)]
+    return ShareGroupConfig(**{name: getattr(config, name) for name in names})

@@ -20,13 +20,16 @@ from logstore.broker.share.requests import (
     ShareGroupHeartbeat,
     ShareGroupHeartbeatResult,
 )
+from logstore.config import TopicConfig
 from logstore.logdir.directory import LogDirectory
 from logstore.model import TopicPartition
 from logstore.replica.coordination.interface import Session, View
+from logstore.replica.node.assigning import config_of
 from logstore.replica.node.partition import PartitionReplica
 from logstore.replica.node.peers import Peers
 from logstore.replica.node.sharing.asking import StateAsker
 from logstore.replica.node.sharing.led import LedShares
+from logstore.replica.node.sharing.letters import LetterBox
 from logstore.replica.node.sharing.members import ShareMembers
 from logstore.replica.node.sharing.settings import ClusterGroupSettings
 from logstore.replica.node.sharing.states import LedStates
@@ -55,14 +58,22 @@ class ShareBroker(TransactionBroker):
         """``is_coming``: see :class:`.TransactionBroker`. ``was_deleted``: whether somebody has deleted a
         topic; False if the coordinator cannot be asked."""
         super().__init__(directory, node_id, replicas, view, is_coming, peers)
-        self.group_settings = ClusterGroupSettings(view, session)  # type: ignore[assignment]  # the same methods
+        settings = ClusterGroupSettings(view, session, self._topic_config)
+        self.group_settings = settings  # type: ignore[assignment]  # the same methods
         self._led_states = LedStates(directory, replicas)
         clock = directory.context.clock
         self._states = StateAsker(node_id, view, self._led_states, peers, clock)
-        self._led_shares = LedShares(directory, replicas, self._states, self.group_settings.config_of)
+        self._letters = LetterBox(directory, node_id, view, self.produce, peers, self._topic_config)
+        self._led_shares = LedShares(
+            directory, replicas, self._states, self.group_settings.config_of, self._letters
+        )
         self._all_topics = TopicsOfCluster(view)
         self._was_deleted = was_deleted
         self._members = self._no_members()
+
+    def _topic_config(self, name: str) -> TopicConfig | None:
+        topic = self._view().topics.get(name)
+        return None if topic is None else config_of(self._directory, topic)
 
     @property
     def share_states(self) -> LedStates:
@@ -95,6 +106,7 @@ class ShareBroker(TransactionBroker):
         self._led_shares.close()
         self._led_states.close()
         self._states.close()
+        self._letters.close()
 
     def share_group_heartbeat(self, request: ShareGroupHeartbeat) -> Pending[ShareGroupHeartbeatResult]:
         if not request.waits_for_topics:

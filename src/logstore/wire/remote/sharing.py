@@ -21,7 +21,6 @@ from logstore.broker.share.requests import (
     ShareAcknowledgeResult,
     ShareFetchRequest,
     ShareFetchResult,
-    ShareGroupConfig,
     ShareGroupHeartbeat,
     ShareGroupHeartbeatResult,
     TopicIdPartition,
@@ -89,7 +88,7 @@ class ShareMembers:
         if request.member_epoch != JOINING:
             self._beat(request, pending)
         elif request.waits_for_topics:
-            self._configure(request, lambda: self._beat(request, pending))
+            self._configure(request, pending, lambda: self._beat(request, pending))
         else:
             self._check_topics(request, pending)
         return pending
@@ -107,11 +106,17 @@ class ShareMembers:
                 pending.complete(ShareGroupHeartbeatResult(failed.error, message=message))
             else:
                 until = time.monotonic() + _LONGEST_ASSIGNING_MS / 1000
-                self._configure(request, lambda: self._beat(request, pending, until=until))
+                self._configure(request, pending, lambda: self._beat(request, pending, until=until))
 
         self._cluster.when_known([TopicPartition(name, 0) for name in request.topics or ()], look)
 
-    def _configure(self, request: ShareGroupHeartbeat, then: Callable[[], object]) -> None:
+    def _configure(
+        self,
+        request: ShareGroupHeartbeat,
+        pending: RemotePending[ShareGroupHeartbeatResult],
+        then: Callable[[], object],
+    ) -> None:
+        """``pending`` is answered if the broker does not take what must not be left out."""
         if request.config is None:
             then()
             return
@@ -121,23 +126,39 @@ class ShareMembers:
             if described is not None and described.members:  # the settings are theirs
                 then()
             else:
-                self._set(request, request.config, then)
+                self._set(request, pending, then)
 
         target = self._coordinators.of(Kind.GROUP, request.group)
         ask(self._cluster, target, shares.DESCRIBE, (request.group,), request.client_id, look)
 
     def _set(
-        self, request: ShareGroupHeartbeat, config: ShareGroupConfig | None, then: Callable[[], object]
+        self,
+        request: ShareGroupHeartbeat,
+        pending: RemotePending[ShareGroupHeartbeatResult],
+        then: Callable[[], object],
     ) -> None:
+        config = request.config
         assert config is not None
         wanted = Configure(request.group, config)
-        gathered: Gathered[str | None] = Gathered(len(shares.SETTINGS), lambda _: then())
-        for name in shares.SETTINGS:
+        names = shares.settings_of(config)
+
+        def all_done(refused: list[str | None]) -> None:
+            why = next((each for each in refused if each is not None), None)
+            if why is None:
+                then()
+            else:
+                pending.complete(ShareGroupHeartbeatResult(ErrorCode.INVALID_CONFIG, message=why))
+
+        gathered: Gathered[str | None] = Gathered(len(names), all_done)
+        for name in names:
 
             def done(why: str | None, _: int, name: str = name) -> None:
+                if why is not None and name == shares.DEAD_LETTER_TOPIC:  # its failed jobs would be lost
+                    gathered.add(f"dead_letter_topic {names[name]!r}: {why}")
+                    return
                 if why is not None:
                     inform("share group %r: %s is left as it is: %s", request.group, name, why)
-                gathered.add(why)
+                gathered.add(None)
 
             translation = shares.configure(name)
             target = self._coordinators.of(Kind.GROUP, request.group)

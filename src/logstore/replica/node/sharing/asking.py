@@ -94,7 +94,7 @@ class StateAsker:
 
     def when_there(self, pending: Pending[R], done: Callable[[R], object]) -> None:
         """Call ``done`` with the result, in this object's thread if it is not there yet."""
-        _follow(self._scheduler, pending, done)
+        follow(self._scheduler, pending, done)
 
 
 class _Question(Generic[R]):
@@ -120,7 +120,7 @@ class _Question(Generic[R]):
         number = self._count
         timer = Task("give a node up", lambda: self._take(number, self._late(), None), None)
         self._scheduler.promptly(_ANSWER_MS, timer)
-        _follow(self._scheduler, self._ask(), lambda result: self._take(number, result, timer))
+        follow(self._scheduler, self._ask(), lambda result: self._take(number, result, timer))
 
     def _take(self, number: int, result: R, timer: Task | None) -> None:
         """An answer to one of the tries, which counts if none came before it."""
@@ -135,12 +135,13 @@ class _Question(Generic[R]):
             self._scheduler.promptly(_AGAIN_MS, Task("ask again", self.ask, None))
 
 
-def _follow(scheduler: Scheduler, pending: Pending[R], done: Callable[[R], object]) -> None:
+def follow(scheduler: Scheduler, pending: Pending[R], done: Callable[[R], object]) -> None:
+    """Call ``done`` with the result: at once if it is there, else in the scheduler's thread."""
     result = pending.poll()
     if result is not None:
         done(result)
         return
-    look = Task("look for an answer", lambda: _follow(scheduler, pending, done), None)
+    look = Task("look for an answer", lambda: follow(scheduler, pending, done), None)
     pending.on_wake(lambda: scheduler.promptly(0, look))
 
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.pending import Pending
+from logstore.broker.share.dead_letters import Letters
 from logstore.broker.share.exchanging import Exchange, Found
 from logstore.broker.share.held import HeldPartition, first_offset, records_of
 from logstore.broker.share.kept import AS_SET, Reading, ReadState
@@ -65,12 +66,14 @@ class LedShares:
         replicas: Mapping[TopicPartition, PartitionReplica],
         states: StateAsker,
         config_of: Callable[[str], ShareGroupConfig],
+        letters: Letters,
     ) -> None:
         self._directory = directory
         self._replicas = replicas
         self._states = states
         self._writer = StateWriter(states)
         self._config_of = config_of
+        self._letters = letters
         self._exchange = Exchange(directory.context.scheduler, lambda _, done: done(NONE))
         self._lock = threading.Lock()
         self._taken: dict[ShareKey, _Taken] = {}
@@ -202,7 +205,9 @@ class LedShares:
             return
         records = records_of(state, config.delivery_count_limit)
         kept = KeptThere(self._writer, reading.key, state.state_epoch, reading.leader_epoch)
-        held = HeldPartition(self._directory, kept, reading.key, wanted.partition, records, config)
+        held = HeldPartition(
+            self._directory, kept, reading.key, wanted.partition, records, config, self._letters
+        )
         kept.on_lost = lambda: held.end(_GONE)
         with self._lock:
             known = self._taken.get(reading.key)

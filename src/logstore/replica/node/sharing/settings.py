@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from logstore.broker.group_settings import DEFAULTS, config_from, texts_of
+from logstore.broker.share.dead_letters import check_takes_letters
 from logstore.broker.share.requests import ShareGroupConfig
+from logstore.config import TopicConfig
 from logstore.errors import InvalidConfigError, RetriableError
-from logstore.logdir.group_settings import MOST_GROUPS, changed, check_setting
+from logstore.logdir.group_settings import DEAD_LETTER_TOPIC, MOST_GROUPS, changed, check_setting
 from logstore.replica.coordination.interface import Session, View
 
 _VIEW_SECONDS: Final = 2.0
@@ -20,9 +22,16 @@ class ClusterGroupSettings:
     """See :class:`~logstore.wire.handlers.call.GroupSettings`. A change is known here when it returns, and
     elsewhere a little later."""
 
-    def __init__(self, view: Callable[[], View], session: Callable[[], Session | None]) -> None:
+    def __init__(
+        self,
+        view: Callable[[], View],
+        session: Callable[[], Session | None],
+        topic_config: Callable[[str], TopicConfig | None],
+    ) -> None:
+        """``topic_config``: the settings of a topic of the cluster; None if there is no such topic."""
         self._view = view
         self._session = session
+        self._topic_config = topic_config
 
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._view().groups))
@@ -43,6 +52,9 @@ class ClusterGroupSettings:
             RetriableError: the node is not one of the cluster now.
         """
         settings = changed({group: self.own(group)}, group, changes)
+        name = changes.get(DEAD_LETTER_TOPIC)
+        if name:
+            check_takes_letters(name, self._topic_config(name))
         groups = self._view().groups
         if settings.get(group) and group not in groups and len(groups) >= MOST_GROUPS:
             raise InvalidConfigError(f"{MOST_GROUPS} groups have settings already; delete those of others")

@@ -14,7 +14,7 @@ from logstore.broker.settings import BROKER_NAMES, settings_of
 from logstore.errors import InvalidTopicError
 from logstore.format.names import check_topic_name
 from logstore.logdir.acls import Operation
-from logstore.logdir.group_settings import RANGES
+from logstore.logdir.group_settings import COPIES_DEAD_LETTERS, RANGES
 from logstore.wire.handlers.call import Call, told
 from logstore.wire.handlers.then import then
 from logstore.wire.handlers.topics.resources import (
@@ -117,11 +117,15 @@ def _of_node(call: Call, request: DescribeConfigsRequest, store: tuple[Setting, 
     yield from store
 
 
+_KINDS: Final = {**dict.fromkeys(RANGES, SettingKind.INT), COPIES_DEAD_LETTERS: SettingKind.BOOLEAN}
+"""Of the settings of groups, those that are no text."""
+
+
 def _of_group(call: Call, name: str) -> Iterable[Setting]:
     settings = call.node.group_settings
     own = settings.own(name)
     for key, default in settings.defaults().items():
-        kind = SettingKind.INT if key in RANGES else SettingKind.STRING
+        kind = _KINDS.get(key, SettingKind.STRING)
         yield Setting(key, own.get(key, default), key not in own, kind, default)
 
 

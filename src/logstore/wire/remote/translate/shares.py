@@ -332,8 +332,17 @@ HEARTBEAT: Final = Translation[ShareGroupHeartbeat, Beat](
 )
 
 
-def _settings(config: ShareGroupConfig) -> dict[str, str]:
+DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
+_COPIES: Final = "errors.deadletterqueue.copy.record.enable"
+
+
+def settings_of(config: ShareGroupConfig) -> dict[str, str]:
+    """What a member gives its group. The dead-letter topic only if it has one: brokers before Kafka 4.4 do
+    not know what that is, and an administrator may have given the group one."""
+    topic = config.dead_letter_topic
+    letters = {} if topic is None else {DEAD_LETTER_TOPIC: topic, _COPIES: "true"}
     return {
+        **letters,
         "share.auto.offset.reset": config.auto_offset_reset,
         "share.record.lock.duration.ms": str(config.record_lock_duration_ms),
         "share.isolation.level": (
@@ -366,7 +375,7 @@ def configure(name: str) -> Translation[Configure, str | None]:
                 incremental_alter_configs.Resource(
                     _GROUP,
                     request.group,
-                    (incremental_alter_configs.Config(name, 0, _settings(request.config)[name]),),
+                    (incremental_alter_configs.Config(name, 0, settings_of(request.config)[name]),),
                 ),
             )
         ),
@@ -374,9 +383,6 @@ def configure(name: str) -> Translation[Configure, str | None]:
         refuse=lambda request, code, message: message or code.name,
         judge=lambda _: ErrorCode.NONE,
     )
-
-
-SETTINGS: Final = tuple(_settings(ShareGroupConfig()))
 
 
 def _described(group: share_group_describe.Group) -> DescribedShareGroup:
