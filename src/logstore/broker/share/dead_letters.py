@@ -23,17 +23,25 @@ from logstore.partition.log import Log
 from logstore.topic import Topic
 from logstore.warning import warn
 
-Buried = Callable[[Sequence[Span], "str | None"], object]
-"""Told which records the dead-letter topic has, and why it has not all of them."""
+Outcomes = Sequence[tuple[Span, "str | None"]]
+"""Of failed records: why the dead-letter topic could not take them; None if it has them."""
 
 
 class Letters(Protocol):
     """Takes failed records to a topic that others may lead."""
 
     def bury(
-        self, log: Log, failed: Sequence[Span], group: str, config: ShareGroupConfig, done: Buried
+        self,
+        log: Log,
+        failed: Sequence[Span],
+        group: str,
+        config: ShareGroupConfig,
+        done: Callable[[Outcomes], object],
     ) -> None:
         """Take some of them, the first ones. Returns at once, and calls ``done`` later, in another thread."""
+
+    def later(self, delay_ms: int, action: Callable[[], object]) -> None:
+        """Call ``action`` in that thread, too, in a while."""
 
 
 def check_takes_letters(name: str, config: TopicConfig | None) -> None:

@@ -7,12 +7,12 @@ partition in a share group is taken, and none of a group.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import code_of
-from logstore.broker.share.dead_letters import Letters, bury, tell_failed, topic_of
+from logstore.broker.share.dead_letters import Letters, Outcomes, bury, tell_failed, topic_of
 from logstore.broker.share.partition import NEVER, Acknowledgement, SharePartition, Span
 from logstore.broker.share.requests import (
     AcknowledgeBatch,
@@ -41,6 +41,8 @@ _RECORD_BYTES: Final = 1024
 _LEAST_BYTES: Final = 16 * 1024
 _BURY_AGAIN_MS: Final = 1_000
 """How long to wait after the dead-letter topic could not be written."""
+_LONGEST_BURY_AGAIN_MS: Final = 60_000
+"""The same where others lead it, after many times."""
 
 NO_LIMIT: Final = 2**31
 """As ``delivery_count_limit``: for those who only look."""
@@ -129,6 +131,9 @@ class HeldPartition:
         self._letters = letters
         self._is_burying = False
         """Failed records are on their way."""
+        self._bury_again_ms = _BURY_AGAIN_MS
+        self._set_aside: list[Span] = []
+        """Failed records that the dead-letter topic could not take, unlike others: not now."""
         self._lock = threading.Lock()
         self._ended = ErrorCode.NONE
         self._bury_from_ms = -NEVER
@@ -310,12 +315,14 @@ class HeldPartition:
         self._bury_locked()
 
     def _bury_locked(self) -> None:
-        if not self._records.has_failed or self._clock.monotonic_ms() < self._bury_from_ms:
+        if not self._records.has_failed or self._is_burying:
             return
-        if self._is_burying:
+        if self._clock.monotonic_ms() >= self._bury_from_ms:
+            self._set_aside = []
+        elif not self._set_aside:
             return
         self._records.apply(self._records.plan_deleted(self._log_start()))
-        failed = self._records.failed()
+        failed = list(without(self._records.failed(), self._set_aside))
         if not failed:
             return
         if self._letters is not None and topic_of(self._config, self.partition) is not None:
@@ -345,27 +352,44 @@ class HeldPartition:
             return
         config = self._config
         self._is_burying = True
-        letters.bury(log, failed, self.key.group_id, config, lambda *told: self._note_buried(config, *told))
+        letters.bury(log, failed, self.key.group_id, config, lambda told: self._note_buried(config, told))
 
-    def _note_buried(self, config: ShareGroupConfig, buried: Sequence[Span], why: str | None) -> None:
+    def _note_buried(self, config: ShareGroupConfig, outcomes: Outcomes) -> None:
         """What came of records that were handed over."""
         with self._lock:
             self._is_burying = False
             if self.has_ended:
                 return  # another has them, and buries them again
-            there = [part for span in buried for part in self._records.failed(span.first, span.last)]
+            records, buried = self._records, [span for span, why in outcomes if why is None]
+            there = [part for span in buried for part in records.failed(span.first, span.last)]
+            why = next((why for _, why in outcomes if why is not None), None)
             try:
-                self._change_locked([each for span in there for each in self._records.plan_buried(span)])
+                self._change_locked([each for span in there for each in records.plan_buried(span)])
             except LogstoreError as error:
-                there, why = [], str(error)
-            tell_failed(self.partition, there, self.key.group_id, topic_of(config, self.partition))
+                buried, why = [], str(error)
+            else:
+                tell_failed(self.partition, there, self.key.group_id, topic_of(config, self.partition))
             if why is not None:
                 self._put_off_burial_locked(why)
+            else:
+                self._bury_again_ms = _BURY_AGAIN_MS
+            if buried:  # then what was refused is no reason to wait with the rest
+                refused = [span for span, why in outcomes if why is not None]
+                self._set_aside = sorted([*self._set_aside, *refused])
             self._bury_locked()
         self.wake()
 
+    def _bury_again(self) -> None:
+        """No worker may be there to ask for something."""
+        with self._lock:
+            if not self.has_ended:
+                self._bury_locked()
+
     def _put_off_burial_locked(self, why: str) -> None:
-        self._bury_from_ms = self._clock.monotonic_ms() + _BURY_AGAIN_MS
+        self._bury_from_ms = self._clock.monotonic_ms() + self._bury_again_ms
+        if self._letters is not None:
+            self._letters.later(self._bury_again_ms, self._bury_again)
+            self._bury_again_ms = min(self._bury_again_ms * 2, _LONGEST_BURY_AGAIN_MS)
         topic = self._config.dead_letter_topic
         warn("queue %r: a failed job could not go to topic %r: %s", self.key.group_id, topic, why)
 
@@ -581,6 +605,22 @@ def records_of(state: ShareState, delivery_count_limit: int) -> SharePartition:
         for each in state.batches
     ]
     return SharePartition(max(state.start_offset, 0), spans, delivery_count_limit=delivery_count_limit)
+
+
+def without(spans: Iterable[Span], others: Sequence[Span]) -> Iterator[Span]:
+    """What is left of spans without the offsets of others; both are in the order of their offsets."""
+    at = 0
+    for span in spans:
+        first = span.first
+        while at < len(others) and others[at].first <= span.last:
+            if others[at].first > first:
+                yield span._replace(first=first, last=others[at].first - 1)
+            first = max(first, others[at].last + 1)
+            if others[at].last > span.last:
+                break
+            at += 1
+        if first <= span.last:
+            yield span._replace(first=first)
 
 
 def _is_stored(span: Span) -> bool:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.pending import Answered, Pending
 from logstore.broker.requests import ACKS_ALL, ProducePartition, ProduceRequest, ProduceResult
-from logstore.broker.share.dead_letters import Buried, letter_of, topic_of
+from logstore.broker.share.dead_letters import Outcomes, letter_of, topic_of
 from logstore.broker.share.partition import Span
 from logstore.broker.share.requests import ShareGroupConfig
 from logstore.config import TopicConfig
@@ -38,9 +38,6 @@ _OF_A_RECORD: Final = {
     ErrorCode.INVALID_TIMESTAMP,
 }
 """Refusals that do not concern the others."""
-
-_Outcomes = tuple[tuple[Span, "str | None"], ...]
-"""Of records: why they could not be taken; None if the topic has them."""
 
 
 class _Letter(NamedTuple):
@@ -81,12 +78,18 @@ class LetterBox:
         self._scheduler.stop()
 
     def bury(
-        self, log: Log, failed: Sequence[Span], group: str, config: ShareGroupConfig, done: Buried
+        self,
+        log: Log,
+        failed: Sequence[Span],
+        group: str,
+        config: ShareGroupConfig,
+        done: Callable[[Outcomes], object],
     ) -> None:
         """See :class:`.Letters`."""
-        self._soon(0, lambda: self._begin(log, failed, group, config, _Once(done)))
+        self.later(0, lambda: self._begin(log, failed, group, config, _Once(done)))
 
-    def _soon(self, delay_ms: int, action: Callable[[], object]) -> None:
+    def later(self, delay_ms: int, action: Callable[[], object]) -> None:
+        """See :class:`.Letters`."""
         self._scheduler.promptly(delay_ms, Task("take failed jobs to their topic", action, None))
 
     def _begin(
@@ -101,15 +104,16 @@ class LetterBox:
                 raise InvalidRecordError("it cannot be read yet")
             pending = self._send(name, RowEncoder(self._directory.config, topic), letters)
         except LogstoreError as error:
-            done((), str(error))
+            done(_refused(failed, str(error)))
             return
-        self._soon(_GIVE_UP_MS, lambda: done((), "its leaders have not answered in time"))
-        follow(self._scheduler, pending, lambda outcomes: _tell(outcomes, done))
+        late = _refused(failed, "its leaders have not answered in time")
+        self.later(_GIVE_UP_MS, lambda: done(late))
+        follow(self._scheduler, pending, done)
 
-    def _send(self, name: str, encoder: RowEncoder, letters: Sequence[_Letter]) -> Pending[_Outcomes]:
+    def _send(self, name: str, encoder: RowEncoder, letters: Sequence[_Letter]) -> Pending[Outcomes]:
         count = self._topics()[name].partition_count
         by_number: dict[int, list[_Letter]] = {}
-        parts: list[Pending[_Outcomes]] = []
+        parts: list[Pending[Outcomes]] = []
         for each in letters:
             if each.record is None:
                 parts.append(Answered(((each.span, None),)))
@@ -122,11 +126,11 @@ class LetterBox:
 
     def _send_to(
         self, partition: TopicPartition, encoder: RowEncoder, letters: Sequence[_Letter]
-    ) -> Pending[_Outcomes]:
-        def singly() -> Pending[_Outcomes]:
+    ) -> Pending[Outcomes]:
+        def singly() -> Pending[Outcomes]:
             return _all([self._send_to(partition, encoder, [each]) for each in letters])
 
-        def tell(why: str | None) -> _Outcomes:
+        def tell(why: str | None) -> Outcomes:
             return tuple([(each.span, why) for each in letters])
 
         try:
@@ -139,7 +143,7 @@ class LetterBox:
             return singly()
         sent = ProducePartition(partition, batches[0])
 
-        def answered(result: ProduceResult) -> Pending[_Outcomes]:
+        def answered(result: ProduceResult) -> Pending[Outcomes]:
             outcome = result.partitions[0]
             if outcome.error in _OF_A_RECORD and len(letters) > 1:
                 return singly()
@@ -160,13 +164,17 @@ class LetterBox:
 class _Once:
     """Told once."""
 
-    def __init__(self, done: Buried) -> None:
-        self._done: Buried | None = done
+    def __init__(self, done: Callable[[Outcomes], object]) -> None:
+        self._done: Callable[[Outcomes], object] | None = done
 
-    def __call__(self, buried: Sequence[Span], why: str | None) -> None:
+    def __call__(self, outcomes: Outcomes) -> None:
         done, self._done = self._done, None
         if done is not None:
-            done(buried, why)
+            done(outcomes)
+
+
+def _refused(failed: Iterable[Span], why: str) -> Outcomes:
+    return [(span, why) for span in failed]
 
 
 def _first_of(log: Log, failed: Iterable[Span], group: str, config: ShareGroupConfig) -> Iterator[_Letter]:
@@ -189,12 +197,5 @@ def _first_of(log: Log, failed: Iterable[Span], group: str, config: ShareGroupCo
             yield _Letter(span._replace(first=at), None)
 
 
-def _all(parts: Sequence[Pending[_Outcomes]]) -> Pending[_Outcomes]:
+def _all(parts: Sequence[Pending[Outcomes]]) -> Pending[Outcomes]:
     return then(gather(parts), lambda found: tuple([each for part in found for each in part]))
-
-
-def _tell(outcomes: _Outcomes, done: _Once) -> None:
-    done(
-        [span for span, why in outcomes if why is None],
-        next((why for _, why in outcomes if why is not None), None),
-    )
