@@ -90,8 +90,10 @@ def check_setting(name: Any, value: Any) -> str:
 
 
 def _can_take_letters(name: str) -> bool:
+    if not name:
+        return True  # there is none
     try:
-        check_topic_name(name or "none")
+        check_topic_name(name)
     except UsageError:
         return False
     return not name.startswith("__")
