@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logstore.broker.share.held import without
-from logstore.broker.share.partition import Span
+from logstore.broker.share.partition import Span, without
 from logstore.broker.share.states import RecordState
 
 

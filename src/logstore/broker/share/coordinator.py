@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import code_of
 from logstore.broker.pending import Answered, Pending
+from logstore.broker.share.dead_letters import OwnLetters
 from logstore.broker.share.exchanging import Exchange, WhenDurable, refused
 from logstore.broker.share.group import Group, refusal_of
 from logstore.broker.share.held import NO_LIMIT, HeldPartition, ShareStorage, first_offset, records_of
@@ -54,6 +55,7 @@ class ShareCoordinator:
         self._directory = directory
         self._clock = directory.context.clock
         self._storage = storage
+        self._letters = OwnLetters(directory)
         self._exchange = Exchange(directory.context.scheduler, when_durable)
         self._stored = dict(stored)
         """What no group has taken up yet."""
@@ -210,7 +212,7 @@ class ShareCoordinator:
                     changes.append((key, state))
                 records = records_of(state, config.delivery_count_limit)
                 fresh[partition] = HeldPartition(
-                    self._directory, self._storage, key, partition, records, config
+                    self._directory, self._storage, key, partition, records, config, self._letters
                 )
         if changes:
             self._storage.write(changes)
@@ -319,6 +321,7 @@ class ShareCoordinator:
                 TopicPartition(topics[key.topic_id], key.partition),
                 records_of(each, config.delivery_count_limit),
                 config,
+                self._letters,
             )
             for key, each in stored.items()
             if key.topic_id in topics

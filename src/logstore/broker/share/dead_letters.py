@@ -16,7 +16,7 @@ from logstore.broker.letters import (
 from logstore.broker.share.partition import Span
 from logstore.broker.share.requests import ShareGroupConfig
 from logstore.config import TopicConfig
-from logstore.errors import InvalidConfigError
+from logstore.errors import InvalidConfigError, InvalidRecordError, LogstoreError
 from logstore.logdir.directory import LogDirectory
 from logstore.model import NewRecord, Record, TopicPartition
 from logstore.partition.log import Log
@@ -28,7 +28,9 @@ Outcomes = Sequence[tuple[Span, "str | None"]]
 
 
 class Letters(Protocol):
-    """Takes failed records to a topic that others may lead."""
+    """Takes failed records to the group's dead-letter topic, with their own keys, values, headers and
+    timestamps; further headers say where each was, and why it failed. Without such a topic they are passed
+    over."""
 
     def bury(
         self,
@@ -37,11 +39,18 @@ class Letters(Protocol):
         group: str,
         config: ShareGroupConfig,
         done: Callable[[Outcomes], object],
-    ) -> None:
-        """Take some of them, the first ones. Returns at once, and calls ``done`` later, in another thread."""
+    ) -> Outcomes | None:
+        """Take some of them, the first ones. Returns what came of that; or None at once, and calls ``done``
+        later, in another thread."""
+        ...
 
     def later(self, delay_ms: int, action: Callable[[], object]) -> None:
         """Call ``action`` in that thread, too, in a while."""
+
+
+def refused(failed: Iterable[Span], why: str) -> Outcomes:
+    """None could be taken."""
+    return [(span, why) for span in failed]
 
 
 def check_takes_letters(name: str, config: TopicConfig | None) -> None:
@@ -72,25 +81,50 @@ def topic_of(config: ShareGroupConfig, partition: TopicPartition) -> str | None:
     return None if config.dead_letter_topic == partition.topic else config.dead_letter_topic
 
 
-def bury(
-    directory: LogDirectory, log: Log, failed: Sequence[Span], group: str, config: ShareGroupConfig
+class OwnLetters:
+    """See :class:`Letters`: into a topic of the directory itself, durably, before a call returns."""
+
+    def __init__(self, directory: LogDirectory) -> None:
+        self._directory = directory
+
+    def bury(
+        self,
+        log: Log,
+        failed: Sequence[Span],
+        group: str,
+        config: ShareGroupConfig,
+        done: Callable[[Outcomes], object],
+    ) -> Outcomes:
+        del done
+        name = topic_of(config, log.partition)
+        try:
+            if name is not None:
+                letters = [letter for span in failed for letter in _letters_of(log, span, group, config)]
+                Topic(self._directory, name).extend(letters, flush=True)
+        except InvalidRecordError as error:
+            alone = [
+                span._replace(first=n, last=n) for span in failed for n in range(span.first, span.last + 1)
+            ]
+            if len(alone) == 1:
+                return refused(failed, str(error))
+            return [self.bury(log, [each], group, config, _ignore)[0] for each in alone]
+        except LogstoreError as error:
+            return refused(failed, str(error))
+        return [(span, None) for span in failed]
+
+    def later(self, delay_ms: int, action: Callable[[], object]) -> None:
+        """Who asks for jobs next tries again."""
+
+
+def _ignore(_: Outcomes) -> None:
+    pass
+
+
+def tell_failed(
+    partition: TopicPartition, failed: Iterable[Span], group: str, config: ShareGroupConfig
 ) -> None:
-    """Append the records to the group's dead-letter topic, durably, with their own keys, values, headers and
-    timestamps; further headers say where each was, and why it failed. Without such a topic they are passed
-    over, with a warning.
-
-    Raises:
-        LogstoreError: the records cannot be read, or the topic does not take them.
-    """
-    name = topic_of(config, log.partition)
-    if name is not None:
-        letters = [letter for span in failed for letter in letters_of(log, span, group, config)]
-        Topic(directory, name).extend(letters, flush=True)
-    tell_failed(log.partition, failed, group, name)
-
-
-def tell_failed(partition: TopicPartition, failed: Iterable[Span], group: str, topic: str | None) -> None:
-    """Say what became of records. ``topic``: has them; None if they are passed over."""
+    """Say what became of records that are done with."""
+    topic = topic_of(config, partition)
     for span in failed:
         warn(
             "queue %r: %s offset %s failed (delivery %d: %s); %s",
@@ -103,7 +137,7 @@ def tell_failed(partition: TopicPartition, failed: Iterable[Span], group: str, t
         )
 
 
-def letters_of(log: Log, span: Span, group: str, config: ShareGroupConfig) -> Iterable[NewRecord]:
+def _letters_of(log: Log, span: Span, group: str, config: ShareGroupConfig) -> Iterable[NewRecord]:
     """What the dead-letter topic gets for failed records.
 
     Raises:

@@ -7,13 +7,13 @@ partition in a share group is taken, and none of a group.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import code_of
-from logstore.broker.share.dead_letters import Letters, Outcomes, bury, tell_failed, topic_of
-from logstore.broker.share.partition import NEVER, Acknowledgement, SharePartition, Span
+from logstore.broker.share.dead_letters import Letters, Outcomes, tell_failed
+from logstore.broker.share.partition import NEVER, Acknowledgement, SharePartition, Span, without
 from logstore.broker.share.requests import (
     AcknowledgeBatch,
     AcknowledgedPartition,
@@ -28,7 +28,7 @@ from logstore.broker.share.states import RecordState
 from logstore.broker.share.stored import ShareChange, ShareState
 from logstore.broker.share.stretch import Stretch
 from logstore.clock import Clock
-from logstore.errors import CorruptionError, InvalidRecordError, LogstoreError, StorageError
+from logstore.errors import CorruptionError, LogstoreError, StorageError
 from logstore.format.messages.share_records import NO_TIME, ShareBatch, ShareKey
 from logstore.logdir.directory import LogDirectory
 from logstore.model import Isolation, TopicPartition
@@ -42,7 +42,8 @@ _LEAST_BYTES: Final = 16 * 1024
 _BURY_AGAIN_MS: Final = 1_000
 """How long to wait after the dead-letter topic could not be written."""
 _LONGEST_BURY_AGAIN_MS: Final = 60_000
-"""The same where others lead it, after many times."""
+"""How long until it is tried again if no worker asks for anything, after many times; that is where others
+lead the topic."""
 
 NO_LIMIT: Final = 2**31
 """As ``delivery_count_limit``: for those who only look."""
@@ -116,9 +117,8 @@ class HeldPartition:
         partition: TopicPartition,
         records: SharePartition,
         config: ShareGroupConfig,
-        letters: Letters | None = None,
+        letters: Letters,
     ) -> None:
-        """``letters``: takes failed records to the dead-letter topic; None: it is in the directory."""
         self.key = key
         self.partition = partition
         self.shared = TopicIdPartition(partition, key.topic_id)
@@ -314,84 +314,70 @@ class HeldPartition:
             records.apply(expired)
         self._bury_locked()
 
+    # Burying
+
     def _bury_locked(self) -> None:
-        if not self._records.has_failed or self._is_burying:
-            return
+        while not self._is_burying and (failed := self._to_bury_locked()):
+            try:
+                log = self._directory.log(self.partition)
+            except LogstoreError as error:
+                self._put_off_burial_locked(str(error))
+                return
+            outcomes = self._letters.bury(log, failed, self.key.group_id, self._config, self._note_buried)
+            if outcomes is None:
+                self._is_burying = True
+            else:
+                self._take_in_burial_locked(outcomes)
+
+    def _to_bury_locked(self) -> list[Span]:
+        if not self._records.has_failed:
+            return []
         if self._clock.monotonic_ms() >= self._bury_from_ms:
             self._set_aside = []
         elif not self._set_aside:
-            return
+            return []
         self._records.apply(self._records.plan_deleted(self._log_start()))
-        failed = list(without(self._records.failed(), self._set_aside))
-        if not failed:
-            return
-        if self._letters is not None and topic_of(self._config, self.partition) is not None:
-            self._hand_over_locked(self._letters, failed)
-        elif not self._try_to_bury_locked(failed, is_last_try=False):
-            for span in failed:  # one that the topic refuses does not hold up the others
-                for offset in range(span.first, span.last + 1):
-                    self._try_to_bury_locked([span._replace(first=offset, last=offset)], is_last_try=True)
+        return list(without(self._records.failed(), self._set_aside))
 
-    def _try_to_bury_locked(self, failed: Sequence[Span], *, is_last_try: bool) -> bool:
-        """Whether nothing else is to be tried now."""
-        try:
-            log = self._directory.log(self.partition)
-            bury(self._directory, log, failed, self.key.group_id, self._config)
-            self._change_locked([each for span in failed for each in self._records.plan_buried(span)])
-        except LogstoreError as error:
-            if isinstance(error, InvalidRecordError) and not is_last_try:
-                return False
-            self._put_off_burial_locked(str(error))
-        return True
-
-    def _hand_over_locked(self, letters: Letters, failed: Sequence[Span]) -> None:
-        try:
-            log = self._directory.log(self.partition)
-        except LogstoreError as error:
-            self._put_off_burial_locked(str(error))
-            return
-        config = self._config
-        self._is_burying = True
-        letters.bury(log, failed, self.key.group_id, config, lambda told: self._note_buried(config, told))
-
-    def _note_buried(self, config: ShareGroupConfig, outcomes: Outcomes) -> None:
-        """What came of records that were handed over."""
+    def _note_buried(self, outcomes: Outcomes) -> None:
         with self._lock:
             self._is_burying = False
-            if self.has_ended:
-                return  # another has them, and buries them again
-            records, buried = self._records, [span for span, why in outcomes if why is None]
-            there = [part for span in buried for part in records.failed(span.first, span.last)]
-            why = next((why for _, why in outcomes if why is not None), None)
-            try:
-                self._change_locked([each for span in there for each in records.plan_buried(span)])
-            except LogstoreError as error:
-                buried, why = [], str(error)
-            else:
-                tell_failed(self.partition, there, self.key.group_id, topic_of(config, self.partition))
-            if why is not None:
-                self._put_off_burial_locked(why)
-            else:
-                self._bury_again_ms = _BURY_AGAIN_MS
-            if buried:  # then what was refused is no reason to wait with the rest
-                refused = [span for span, why in outcomes if why is not None]
-                self._set_aside = sorted([*self._set_aside, *refused])
-            self._bury_locked()
+            if not self.has_ended:  # else another has them, and buries them again
+                self._take_in_burial_locked(outcomes)
+                self._bury_locked()
         self.wake()
 
+    def _take_in_burial_locked(self, outcomes: Outcomes) -> None:
+        records, buried = self._records, [span for span, why in outcomes if why is None]
+        there = [part for span in buried for part in records.failed(span.first, span.last)]
+        why = next((why for _, why in outcomes if why is not None), None)
+        try:
+            self._change_locked([each for span in there for each in records.plan_buried(span)])
+        except LogstoreError as error:
+            buried, why = [], str(error)
+        else:
+            tell_failed(self.partition, there, self.key.group_id, self._config)
+        if why is not None:
+            self._put_off_burial_locked(why)
+        else:
+            self._bury_again_ms = _BURY_AGAIN_MS
+        if buried:  # then what was refused is no reason to wait with the rest
+            refused = [span for span, why in outcomes if why is not None]
+            self._set_aside = sorted([*self._set_aside, *refused])
+        else:
+            self._set_aside = []
+
+    def _put_off_burial_locked(self, why: str) -> None:
+        self._bury_from_ms = self._clock.monotonic_ms() + _BURY_AGAIN_MS
+        self._letters.later(self._bury_again_ms, self._bury_again)
+        self._bury_again_ms = min(self._bury_again_ms * 2, _LONGEST_BURY_AGAIN_MS)
+        topic = self._config.dead_letter_topic
+        warn("queue %r: a failed job could not go to topic %r: %s", self.key.group_id, topic, why)
+
     def _bury_again(self) -> None:
-        """No worker may be there to ask for something."""
         with self._lock:
             if not self.has_ended:
                 self._bury_locked()
-
-    def _put_off_burial_locked(self, why: str) -> None:
-        self._bury_from_ms = self._clock.monotonic_ms() + self._bury_again_ms
-        if self._letters is not None:
-            self._letters.later(self._bury_again_ms, self._bury_again)
-            self._bury_again_ms = min(self._bury_again_ms * 2, _LONGEST_BURY_AGAIN_MS)
-        topic = self._config.dead_letter_topic
-        warn("queue %r: a failed job could not go to topic %r: %s", self.key.group_id, topic, why)
 
     # What became of records
 
@@ -605,22 +591,6 @@ def records_of(state: ShareState, delivery_count_limit: int) -> SharePartition:
         for each in state.batches
     ]
     return SharePartition(max(state.start_offset, 0), spans, delivery_count_limit=delivery_count_limit)
-
-
-def without(spans: Iterable[Span], others: Sequence[Span]) -> Iterator[Span]:
-    """What is left of spans without the offsets of others; both are in the order of their offsets."""
-    at = 0
-    for span in spans:
-        first = span.first
-        while at < len(others) and others[at].first <= span.last:
-            if others[at].first > first:
-                yield span._replace(first=first, last=others[at].first - 1)
-            first = max(first, others[at].last + 1)
-            if others[at].last > span.last:
-                break
-            at += 1
-        if first <= span.last:
-            yield span._replace(first=first)
 
 
 def _is_stored(span: Span) -> bool:

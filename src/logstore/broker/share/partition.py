@@ -10,7 +10,7 @@ from the start offset (below it all is done) to the end offset (from there on no
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from itertools import islice
 from typing import Final, NamedTuple
@@ -67,6 +67,22 @@ class Span(NamedTuple):
     def is_like(self, other: Span) -> bool:
         """Whether they differ in their offsets only; of what is done nothing else counts."""
         return self.state is other.state and (self.state in DONE or self[3:] == other[3:])
+
+
+def without(spans: Iterable[Span], others: Sequence[Span]) -> Iterator[Span]:
+    """What is left of spans without the offsets of others; both are in the order of their offsets."""
+    at = 0
+    for span in spans:
+        first = span.first
+        while at < len(others) and others[at].first <= span.last:
+            if others[at].first > first:
+                yield span._replace(first=first, last=others[at].first - 1)
+            first = max(first, others[at].last + 1)
+            if others[at].last > span.last:
+                break
+            at += 1
+        if first <= span.last:
+            yield span._replace(first=first)
 
 
 class Batch(NamedTuple):

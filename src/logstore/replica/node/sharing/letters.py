@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.pending import Answered, Pending
 from logstore.broker.requests import ACKS_ALL, ProducePartition, ProduceRequest, ProduceResult
-from logstore.broker.share.dead_letters import Outcomes, letter_of, topic_of
+from logstore.broker.share.dead_letters import Outcomes, letter_of, refused, topic_of
 from logstore.broker.share.partition import Span
 from logstore.broker.share.requests import ShareGroupConfig
 from logstore.config import TopicConfig
@@ -84,29 +84,33 @@ class LetterBox:
         group: str,
         config: ShareGroupConfig,
         done: Callable[[Outcomes], object],
-    ) -> None:
+    ) -> Outcomes | None:
         """See :class:`.Letters`."""
-        self.later(0, lambda: self._begin(log, failed, group, config, _Once(done)))
+        name = topic_of(config, log.partition)
+        if name is None:
+            return [(span, None) for span in failed]
+        self.later(0, lambda: self._begin(name, log, failed, group, config, _Once(done)))
+        return None
 
     def later(self, delay_ms: int, action: Callable[[], object]) -> None:
         """See :class:`.Letters`."""
         self._scheduler.promptly(delay_ms, Task("take failed jobs to their topic", action, None))
 
     def _begin(
-        self, log: Log, failed: Sequence[Span], group: str, config: ShareGroupConfig, done: _Once
+        self, name: str, log: Log, failed: Sequence[Span], group: str, config: ShareGroupConfig, done: _Once
     ) -> None:
-        name = topic_of(config, log.partition)
         try:
-            if name is None or (topic := self._topic_config(name)) is None:
+            topic = self._topic_config(name)
+            if topic is None:
                 raise InvalidRecordError("there is no such topic")
             letters = list(_first_of(log, failed, group, config))
             if not letters:
                 raise InvalidRecordError("it cannot be read yet")
             pending = self._send(name, RowEncoder(self._directory.config, topic), letters)
         except LogstoreError as error:
-            done(_refused(failed, str(error)))
+            done(refused(failed, str(error)))
             return
-        late = _refused(failed, "its leaders have not answered in time")
+        late = refused(failed, "its leaders have not answered in time")
         self.later(_GIVE_UP_MS, lambda: done(late))
         follow(self._scheduler, pending, done)
 
@@ -171,10 +175,6 @@ class _Once:
         done, self._done = self._done, None
         if done is not None:
             done(outcomes)
-
-
-def _refused(failed: Iterable[Span], why: str) -> Outcomes:
-    return [(span, why) for span in failed]
 
 
 def _first_of(log: Log, failed: Iterable[Span], group: str, config: ShareGroupConfig) -> Iterator[_Letter]:
