@@ -9,12 +9,14 @@ import pytest
 
 import logstore
 from logstore import bridge, replica
-from logstore.errors import ClosedError, StorageError, UnknownTopicError, UsageError
+from logstore.errors import ClosedError, RetriableError, StorageError, UnknownTopicError, UsageError
+from logstore.logdir.acls import Acl, Operation, PatternType, Permission, ResourceType
 from logstore.logdir.followed import Followed, read_followed
-from logstore.model import Isolation, ProducerIdentity, Role
+from logstore.model import Isolation, ProducerIdentity, Role, TopicPartition
 from logstore.partition.log import Log
 from logstore.replica import standby as standby_module
 from logstore.replica.coordination.files import FileCoordinator
+from tests.replica.node.cluster import Cluster
 
 NOBODY = "127.0.0.1:1"
 
@@ -430,6 +432,72 @@ def test_a_topic_that_was_made_again_stops_alone(leader, copy, caplog):
         copy.delete_topic("t")
         eventually(lambda: values(copy, "t") == [b"new"])
         assert dict(standby.progress.stopped) == {}
+
+
+def test_a_topic_that_may_not_be_read_stops_alone(leader, copy):
+    for operation in (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.READ):
+        topic = ResourceType.TOPIC, "t", PatternType.LITERAL
+        leader.acls.add([Acl(*topic, "User:ANONYMOUS", "*", operation, Permission.ALLOW)])
+    leader.create_topic("secret")
+    with (
+        leader.listen("127.0.0.1:0", authorize=True) as listener,
+        replica.follow(copy, listener.address, topics=["t", "secret"]) as standby,
+    ):
+        eventually(lambda: values(copy, "t") == [b"1", b"2"])
+        leader["t"][0].append(b"3")
+        eventually(lambda: values(copy, "t") == [b"1", b"2", b"3"])
+        assert "does not allow it" in str(standby.progress.stopped["secret"])
+        assert standby.failure is None
+        leader.acls.add(
+            [
+                Acl(
+                    ResourceType.TOPIC,
+                    "secret",
+                    PatternType.LITERAL,
+                    "User:ANONYMOUS",
+                    "*",
+                    each,
+                    Permission.ALLOW,
+                )
+                for each in (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.READ)
+            ]
+        )
+        eventually(lambda: values(copy, "secret") == [])
+        assert standby.progress.stopped == {}
+
+
+def test_a_partition_that_nobody_leads_holds_up_no_others(tmp_path, copy, caplog):
+    """Costs 3 s."""
+    cluster = Cluster(tmp_path / "cluster")
+    with logstore.connect(*cluster.addresses, request_timeout_ms=2_000) as remote:
+        remote.create_topic("t", partitions=3, replication_factor=1)
+        places = [TopicPartition("t", number) for number in range(3)]
+        led_by = {cluster.leader_of(place).node_id: place.partition for place in places}
+        with (
+            remote.producer(acks="all") as producer,
+            replica.follow(copy, ",".join(cluster.addresses), topics=["t"]) as standby,
+        ):
+            for number in range(3):
+                producer.send("t", b"1", partition=number).result()
+            eventually(lambda: all(values(copy, "t", number) == [b"1"] for number in range(3)))
+            cluster.crash(3)
+            eventually(lambda: standby.progress.trouble)
+            assert standby.progress.trouble == f"t-{led_by[3]}: nobody leads it at the cluster"
+            for value in (b"2", b"3"):
+                producer.send("t", value, partition=led_by[1]).result()
+                eventually(lambda value=value: values(copy, "t", led_by[1])[-1] == value)
+            with logstore.open(tmp_path / "other") as other:
+                pull = bridge.pull(remote, other, "t")
+                with pytest.raises(RetriableError, match=f"t-{led_by[3]}: nobody leads it"):
+                    pull.run(until_end=True)
+                assert values(other, "t", led_by[1]) == [b"1", b"2", b"3"]
+            cluster.start(3)
+            producer.send("t", b"4", partition=led_by[3]).result()
+            eventually(lambda: values(copy, "t", led_by[3]) == [b"1", b"4"])
+            eventually(lambda: standby.progress.trouble is None)
+    cluster.close()
+    told = [each for each in caplog.records if "a part of the copy waits" in each.message]
+    assert len(told) < 6, "not again and again"
 
 
 def test_a_topic_that_was_appended_to_stops_alone_and_is_promoted(leader, copy):

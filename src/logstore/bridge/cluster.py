@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from logstore.bridge.trouble import check_answer
@@ -28,7 +29,7 @@ from logstore.broker.requests import (
 )
 from logstore.clients.asking import ask
 from logstore.connected import RemoteStore
-from logstore.errors import RetriableError
+from logstore.errors import LogstoreError, RetriableError, UsageError
 from logstore.model import OffsetAndMetadata, TopicPartition
 
 MAX_FETCH_BYTES = 50 * 1024 * 1024
@@ -37,6 +38,8 @@ MAX_PARTITION_BYTES = 4 * 1024 * 1024
 """Of one partition in it. Kafka: 1 MiB; larger answers are fewer."""
 _REACH_SECONDS: Final = 2.0
 """How long a broker may take to answer for the first time before a warning says that none does."""
+_PARTITION_MS: Final = 5_000
+"""How long the answer to a question about one partition may take: the others wait for it."""
 
 
 class ClusterTopic(NamedTuple):
@@ -46,6 +49,8 @@ class ClusterTopic(NamedTuple):
     topic_id: uuid.UUID | None
     leader_epochs: tuple[int, ...]
     """Of each partition; -1 if it is not known."""
+    is_led: tuple[bool, ...]
+    """Whether somebody leads each partition."""
 
 
 class ClusterTopics(NamedTuple):
@@ -53,6 +58,16 @@ class ClusterTopics(NamedTuple):
 
     cluster_id: str
     topics: dict[str, ClusterTopic]
+    refused: dict[str, LogstoreError]
+    """Those of which the cluster does not allow to know."""
+
+    def check(self) -> None:
+        """
+        Raises:
+            UsageError: one is refused.
+        """
+        for error in self.refused.values():
+            raise error
 
 
 class EpochEnd(NamedTuple):
@@ -70,6 +85,8 @@ class ClusterQuestions:
         self._store = store
         self._broker = store.broker
         self.config = store.config
+        patience_ms = min(_PARTITION_MS, store.config.request_timeout_ms)
+        self._of_one = replace(store.config, request_timeout_ms=patience_ms)
 
     def reach(self) -> None:
         """See whether a broker answers; if none does, that is told before a question's time is up."""
@@ -85,14 +102,21 @@ class ClusterQuestions:
         if not found.cluster_id:  # no broker has answered; this tells why
             self._store.check()
             raise RetriableError("no broker of the cluster has answered")
-        topics = {}
+        topics: dict[str, ClusterTopic] = {}
+        refused: dict[str, LogstoreError] = {}
         for each in found.topics:
             is_left_out = names is None and (each.is_internal or each.name in INTERNAL_TOPICS)
             if each.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not is_left_out:
-                check_answer(each.error, f"topic {each.name!r}", each.message)
-                epochs = tuple(part.leader_epoch for part in sorted(each.partitions))
-                topics[each.name] = ClusterTopic(each.name, each.topic_id, epochs)
-        return ClusterTopics(found.cluster_id, topics)
+                try:
+                    check_answer(each.error, f"topic {each.name!r}", each.message)
+                except UsageError as error:
+                    refused[each.name] = error
+                    continue
+                parts = sorted(each.partitions)
+                epochs = tuple(part.leader_epoch for part in parts)
+                is_led = tuple(part.leader_id >= 0 for part in parts)
+                topics[each.name] = ClusterTopic(each.name, each.topic_id, epochs, is_led)
+        return ClusterTopics(found.cluster_id, topics, refused)
 
     def settings(self, topic: str) -> dict[str, str]:
         """The settings of a topic, in Kafka's spelling; those of the cluster where the topic has no own."""
@@ -113,7 +137,7 @@ class ClusterQuestions:
         found = []
         for which in (EARLIEST, LATEST):
             request = ListOffsetsRequest((ListOffsetsPartition(partition, which),))
-            (listed,) = ask(self._broker.list_offsets(request), "tell of offsets", self.config).partitions
+            (listed,) = ask(self._broker.list_offsets(request), "tell of offsets", self._of_one).partitions
             check_answer(listed.error, f"the offsets of {partition}", listed.message)
             found.append(listed.offset)
         return found[0], found[1]
@@ -122,7 +146,7 @@ class ClusterQuestions:
         """Where a leader epoch ended (KIP-101, KIP-279)."""
         request = OffsetsForLeaderEpochRequest((EpochPartition(partition, epoch),))
         pending = self._broker.offsets_for_leader_epoch(request)
-        (found,) = ask(pending, "tell of leader epochs", self.config).partitions
+        (found,) = ask(pending, "tell of leader epochs", self._of_one).partitions
         check_answer(found.error, f"the leader epochs of {partition}", found.message)
         return EpochEnd(found.epoch, found.end_offset)
 

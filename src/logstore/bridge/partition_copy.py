@@ -65,6 +65,9 @@ class PartitionCopy:
         """The cluster's high watermark, when it was last seen."""
         self.is_compared = False
         """Whether the log is known to be a beginning of the cluster's."""
+        self.rests_until = 0.0
+        """The others are copied without it until then; monotonic."""
+        self.why_it_rests = ""
         self.goal: int | None = None
         """The cluster's high watermark as it was first seen in this run; None before. Set it to None to begin
         a run."""

@@ -38,7 +38,7 @@ class PullProgress(NamedTuple):
     skipped_count: int
     """Offsets that the cluster had deleted before they were copied."""
     trouble: str | None
-    """Why nothing is copied at the moment; None if nothing is wrong."""
+    """Why nothing is copied at the moment, or not all of it; None if nothing is wrong."""
     stopped: Mapping[str, LogstoreError]
     """Of a standby: topics that cannot be copied any more, and why; they are not among ``partitions``. The
     others are copied."""

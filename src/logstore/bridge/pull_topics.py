@@ -24,7 +24,6 @@ from logstore.connected import RemoteStore
 from logstore.errors import CorruptionError, LogstoreError, RetriableError, UnknownTopicError, UsageError
 from logstore.format.names import check_topic_name
 from logstore.model import TopicPartition
-from logstore.partition.log import Log
 from logstore.store import Store
 from logstore.warning import warn
 
@@ -33,6 +32,8 @@ REFRESH_MS: Final = 5_000
 _WAIT_MS: Final = 500
 """How long a fetch waits for records, as in Kafka. A stop takes as long."""
 _MOST_MISSES: Final = 3
+_REST_SECONDS: Final = 1.0
+"""How long a partition that cannot be copied is left out."""
 
 
 def pull(source: RemoteStore, store: Store, *topics: str) -> PullBridge:
@@ -109,6 +110,7 @@ class PullBridge:
         self._stopped: dict[str, LogstoreError] = {}
         """Of a standby: what could not be copied any more, until the topic is deleted here."""
         self._trouble = Trouble("pulling " + ("all topics" if topics is None else ", ".join(topics)))
+        self._trouble_of_some = Trouble("a part of the copy")
         self._stopping = threading.Event()
         store.directory.check_open()
 
@@ -116,7 +118,8 @@ class PullBridge:
         """Copy what is there and what comes, until :meth:`stop`. With ``until_end`` only what is there.
 
         If the cluster does not answer, a warning says so, and it is asked again, less and less often, at
-        least twice a minute; with ``until_end`` for ``request_timeout_ms`` of the connection.
+        least twice a minute; with ``until_end`` for ``request_timeout_ms`` of the connection. A warning tells
+        of partitions that nobody leads at the moment, too, and the others are copied meanwhile.
 
         Cost: one fetch of up to 50 MiB at a time, and that of :meth:`.Log.append_replicated`. Memory: the
         answer to a fetch.
@@ -159,6 +162,8 @@ class PullBridge:
                 self._refresh_at = 0.0  # a topic may have been deleted in between
                 self._trouble.note(error, limit_ms)
                 self._trouble.wait(self._stopping)
+            else:
+                self._tell_of_resting(limit_ms)
 
     def stop(self) -> None:
         """End the run, or the next one, if none is going on: within a second, or within
@@ -180,7 +185,7 @@ class PullBridge:
             counts.bytes,
             counts.truncated,
             counts.skipped,
-            self._trouble.reason,
+            self._trouble.reason or self._trouble_of_some.reason,
             self._refused | self._stopped,
         )
 
@@ -189,7 +194,7 @@ class PullBridge:
     def _count_misses(self) -> None:
         """After a step. A leader that has moved, or has deleted what is next, is looked at again at once; if
         that does not help, after a while."""
-        if all(each.is_compared for each in self._order):
+        if all(each.is_compared or self._rests(each) for each in self._order):
             self._misses = 0
             self._trouble.end()
             return
@@ -202,35 +207,76 @@ class PullBridge:
         """Fetch once. Returns whether all was copied, if that is the end."""
         if time.monotonic() >= self._refresh_at:
             self._refresh()
-        for copy in self._order:
-            if self._is_copied(copy) and not copy.is_compared:
-                compare = partial(copy.compare, self._epoch_of(copy.partition))
-                self._attempt(copy.partition.topic, compare, copy.log)
-        order = self._order
+        self._compare()
+        order = [each for each in self._order if each.is_compared and not self._rests(each)]
         if not order:
             self._stopping.wait(_WAIT_MS / 1000)
-            return until_end
+            return until_end and not self._order
         answers = self._cluster.fetch([each.wanted for each in order], 0 if until_end else _WAIT_MS)
         for copy, answer in zip(order, answers, strict=True):
             if self._is_copied(copy):
-                self._attempt(copy.partition.topic, partial(copy.take, answer), copy.log)
-        self._order = [each for each in _hungry_first(order, answers) if self._is_copied(each)]
+                self._attempt(copy.partition.topic, partial(copy.take, answer), copy)
+        asked = set(order)
+        left_out = [each for each in self._order if each not in asked]
+        self._order = [each for each in [*_hungry_first(order, answers), *left_out] if self._is_copied(each)]
         all_empty = not any(answer.data for answer in answers)
         pairs = zip(order, answers, strict=True)
-        return until_end and all(copy.is_at_end(answer, all_empty=all_empty) for copy, answer in pairs)
+        is_all = all(copy.is_at_end(answer, all_empty=all_empty) for copy, answer in pairs)
+        return until_end and is_all and not left_out
+
+    def _compare(self) -> None:
+        for copy in self._order.copy():
+            if not copy.is_compared and self._is_copied(copy) and not self._rests(copy):
+                self._attempt(
+                    copy.partition.topic, partial(copy.compare, self._epoch_of(copy.partition)), copy
+                )
+                if self._rests(copy):
+                    return  # the same may hold for others, so look at them all first
+
+    def _rests(self, copy: PartitionCopy) -> bool:
+        """Whether it is not asked for now."""
+        topic, number = self._leaders.get(copy.partition.topic), copy.partition.partition
+        if topic is not None and number < len(topic.is_led) and not topic.is_led[number]:
+            copy.rests_until = time.monotonic() + _REST_SECONDS
+            copy.why_it_rests = "nobody leads it at the cluster"
+        return time.monotonic() < copy.rests_until
+
+    def _let_rest(self, copy: PartitionCopy, error: LogstoreError) -> None:
+        copy.rests_until, copy.why_it_rests = time.monotonic() + _REST_SECONDS, str(error)
+        copy.is_compared = False
+
+    def _tell_of_resting(self, limit_ms: int | None) -> None:
+        """
+        Raises:
+            RetriableError: partitions are left out for longer.
+        """
+        resting = [each for each in self._order if self._rests(each)]
+        if not resting:
+            self._trouble_of_some.end()
+            return
+        if self._stopping.is_set():
+            return  # its connection may be closed already
+        self._refresh_at = min(self._refresh_at, time.monotonic() + _REST_SECONDS)
+        others = f"; and {len(resting) - 1} more" if len(resting) > 1 else ""
+        first = resting[0]
+        error = RetriableError(f"{first.partition}: {first.why_it_rests}{others}")
+        self._trouble_of_some.note(error, limit_ms)
 
     def _is_copied(self, copy: PartitionCopy) -> bool:
         return self._copies.get(copy.partition) is copy
 
-    def _attempt(self, name: str, work: Callable[[], None], log: Log | None = None) -> None:
-        """Do a part of the work for a topic, or for one of its logs. What was deleted here is looked at
-        again. A standby goes on without a topic that cannot be copied."""
+    def _attempt(self, name: str, work: Callable[[], None], copy: PartitionCopy | None = None) -> None:
+        """Do a part of the work for a topic, or for one of its partitions. What was deleted here is looked at
+        again. A standby goes on without a topic that cannot be copied. A partition that has to wait holds
+        up no others."""
         try:
             work()
         except LogstoreError as error:
-            if not self._topics.are_here(name, log):
+            if not self._topics.are_here(name, None if copy is None else copy.log):
                 self._forget(name)
                 self._refresh_at = 0.0
+            elif copy is not None and isinstance(error, RetriableError) and not self._stopping.is_set():
+                self._let_rest(copy, error)
             elif not self._is_standby or not isinstance(error, (UsageError, CorruptionError)):
                 raise
             elif isinstance(error, UnknownTopicError):  # the next look tells whether it was deleted
@@ -263,7 +309,7 @@ class PullBridge:
             self._cluster.reach()
         found = self._cluster.topics(self._names)
         self._was_reached = True
-        refused = self._missing(found)
+        refused = self._missing(found) | found.refused
         if refused and not self._is_standby:
             raise next(iter(refused.values()))
         for name in self._leaders.keys() - found.topics.keys():
@@ -286,7 +332,7 @@ class PullBridge:
         """The named topics that the cluster does not have."""
         missing: dict[str, LogstoreError] = {}
         for name in self._names or ():
-            if name not in found.topics:
+            if name not in found.topics and name not in found.refused:
                 was_there = name in self._leaders
                 missing[name] = UnknownTopicError(
                     f"the cluster {found.cluster_id} has no topic {name!r}"

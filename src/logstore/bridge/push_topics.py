@@ -221,7 +221,7 @@ class PushBridge:
             RetriableError: it may succeed with another producer.
         """
         self._parts, self._refresh_at = {}, 0.0
-        self._cluster.topics(self._names)  # tells why, if the cluster cannot be reached
+        self._cluster.topics(self._names).check()  # tells why, if the cluster cannot be reached
         producer = self._target.producer(self._config)
         with ExitStack() as stack:
             stack.callback(_close, producer)
@@ -323,6 +323,7 @@ class PushBridge:
             pushed: topics that were pushed before: one that is gone is not made again.
         """
         found = self._cluster.topics(self._names)
+        found.check()
         for name in self._names:
             topic, count = self._store[name], len(self._store[name])
             there = found.topics.get(name)
