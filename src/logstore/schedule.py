@@ -26,12 +26,14 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from logstore.clock import Clock, SystemClock
 from logstore.errors import RetriableError, without_frames
 from logstore.turns import WORTH_THREADS_SECONDS, take_turns
 from logstore.warning import warn
+
+T = TypeVar("T")
 
 _LEAST_QUEUE_COUNT: Final = 256
 _LONGEST_WAIT_SECONDS: Final = 3600  # the system refuses waits of centuries
@@ -222,7 +224,7 @@ class Scheduler:
         self._failure_count = 0
         self._thread: threading.Thread | None = None
         self._prompt = _Prompt(clock) if isinstance(clock, SystemClock) else None
-        rest_at_exit(self._rest)
+        rest_at_exit(self, Scheduler._rest)
 
     @property
     def has_no_threads(self) -> bool:
@@ -376,19 +378,17 @@ class Scheduler:
 # The end of the program -------------------------------------------------------------------------------------
 
 
-_at_exit: set[weakref.WeakMethod[Callable[[], None]]] = set()
+_with_threads: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
 
 
-def rest_at_exit(rest: Callable[[], None]) -> None:
-    """Call a method that ends threads before the interpreter finalizes, if its object is still there."""
-    _at_exit.add(weakref.WeakMethod(rest, _at_exit.discard))
+def rest_at_exit(owner: T, rest: Callable[[T], None]) -> None:
+    """Call ``rest``, which ends the threads of their owner, before the interpreter finalizes."""
+    _with_threads[owner] = rest
 
 
 def _rest_all() -> None:
-    for method in list(_at_exit):
-        rest = method()
-        if rest is not None:
-            rest()
+    for owner, rest in list(_with_threads.items()):
+        rest(owner)
 
 
 atexit.register(_rest_all)

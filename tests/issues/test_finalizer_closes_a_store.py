@@ -23,6 +23,8 @@ PROGRAM = """
             config = TopicConfig(cleanup_policy="compact")
             self.topic = self.store.create_topic("t", partitions=partitions, config=config)
             self.topic.append(b"begun", key=b"k")
+            self.offsets = self.store.offsets("readers")
+            self.offsets.commit({("t", 0): 0})
 
         def __del__(self):
             self.topic.append(b"ended", key=b"k")

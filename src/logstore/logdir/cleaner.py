@@ -64,7 +64,7 @@ class LogCleaner:
         self._is_started = False
         self._is_stopping = False
         self._threads: list[threading.Thread] = []
-        rest_at_exit(self._rest)
+        rest_at_exit(self, LogCleaner._rest)
 
     # What users see
 
