@@ -8,22 +8,32 @@ the disk: it writes lingering appends, which a kill would lose, so they must not
 Locks: ``_lock`` guards the queues, in the scheduler and in :class:`_Prompt`; it is never held while an action
 runs. ``_changed`` is its condition. Never enter that by ``with``: ``Condition.__enter__`` is Python code, and
 an interrupt inside it leaves the lock held forever.
+
+The end of the program: when the interpreter finalizes, it stops other threads wherever they are, with the
+locks that they have, and a thread that is started then never begins. A finalizer that closes a store would
+wait for them forever. So the threads end in an exit function, and nothing starts them while the interpreter
+finalizes.
 """
 
 from __future__ import annotations
 
+import atexit
 import heapq
 import itertools
 import math
+import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from logstore.clock import Clock, SystemClock
 from logstore.errors import RetriableError, without_frames
 from logstore.turns import WORTH_THREADS_SECONDS, take_turns
 from logstore.warning import warn
+
+T = TypeVar("T")
 
 _LEAST_QUEUE_COUNT: Final = 256
 _LONGEST_WAIT_SECONDS: Final = 3600  # the system refuses waits of centuries
@@ -99,10 +109,13 @@ class _Prompt:
         self._wakes_ms: float = -1
         """When the thread looks again; -1 while it is busy."""
         self._is_stopping = False
+        self._is_resting = False
         self.failure_count = 0
         self.thread: threading.Thread | None = None
 
     def add(self, delay_ms: int, task: Task) -> None:
+        if sys.is_finalizing():
+            return
         due_ms = self._clock.monotonic_ms() + delay_ms
         with self._lock:
             if self._is_stopping:
@@ -142,7 +155,7 @@ class _Prompt:
             except BaseException as error:
                 warn("the background work goes on after %s: %s", type(error).__name__, error)
             with self._lock:
-                if self._is_stopping:
+                if self._is_stopping or self._is_resting:
                     return
                 self._wakes_ms = self._next_ms
                 self._changed.wait(_seconds_until(self._next_ms, self._clock))
@@ -154,6 +167,18 @@ class _Prompt:
             self._queue.clear()
             self._next_ms = math.inf
             self._changed.notify_all()  # all: an interrupted start may have left a second thread
+
+    def rest(self) -> None:
+        """End the thread. The next task that is added starts another."""
+        if self.thread is None or not self.thread.is_alive():
+            return
+        with self._lock:
+            self._is_resting = True
+            self._changed.notify_all()
+        self.thread.join()
+        with self._lock:
+            self._is_resting = False
+            self.thread = None
 
 
 def start_thread(
@@ -195,9 +220,11 @@ class Scheduler:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._is_stopping = False
+        self._is_resting = False
         self._failure_count = 0
         self._thread: threading.Thread | None = None
         self._prompt = _Prompt(clock) if isinstance(clock, SystemClock) else None
+        rest_at_exit(self, Scheduler._rest)
 
     @property
     def has_no_threads(self) -> bool:
@@ -247,6 +274,8 @@ class Scheduler:
             self._prompt.run_due(2)
 
     def _enqueue(self, delay_ms: int, task: Task) -> None:
+        if sys.is_finalizing():
+            return
         due_ms = self._clock.monotonic_ms() + delay_ms
         with self._lock:
             if self._is_stopping:
@@ -310,7 +339,7 @@ class Scheduler:
             except BaseException as error:
                 warn("the background work goes on after %s: %s", type(error).__name__, error)
             with self._lock:
-                if self._is_stopping:
+                if self._is_stopping or self._is_resting:
                     return
                 self._changed.wait(self._seconds_to_next_locked())
 
@@ -329,3 +358,37 @@ class Scheduler:
         for thread in (self._thread, None if self._prompt is None else self._prompt.thread):
             if thread is not None and thread is not threading.current_thread():
                 thread.join()
+
+    def _rest(self) -> None:
+        """End the threads after what they are doing, unless a parent process has them. The next task starts
+        them again."""
+        if self._prompt is not None:
+            self._prompt.rest()
+        if self._thread is None or not self._thread.is_alive():
+            return
+        with self._lock:
+            self._is_resting = True
+            self._changed.notify_all()
+        self._thread.join()
+        with self._lock:
+            self._is_resting = False
+            self._thread = None
+
+
+# The end of the program -------------------------------------------------------------------------------------
+
+
+_with_threads: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
+
+
+def rest_at_exit(owner: T, rest: Callable[[T], None]) -> None:
+    """Call ``rest``, which ends the threads of their owner, before the interpreter finalizes."""
+    _with_threads[owner] = rest
+
+
+def _rest_all() -> None:
+    for owner, rest in list(_with_threads.items()):
+        rest(owner)
+
+
+atexit.register(_rest_all)

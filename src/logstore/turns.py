@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 import threading
 import time
 from collections import deque
@@ -131,6 +132,8 @@ class _Turns(Generic[T]):
             raise self._failures[min(self._failures)]
 
     def _start_thread(self) -> None:
+        if sys.is_finalizing():  # Python 3.11 would wait forever for it to begin
+            return
         thread = threading.Thread(target=self._work_beside, name="logstore-turn", daemon=True)
         with contextlib.suppress(RuntimeError):  # no thread available, or the interpreter is shutting down
             thread.start()

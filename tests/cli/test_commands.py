@@ -198,6 +198,16 @@ def test_a_topic_is_compacted(tmp_path):
     assert "nothing to compact" in again.err
 
 
+@pytest.mark.damaged
+def test_a_partition_that_is_too_damaged_to_compact_is_told(tmp_path):
+    path = make_store(tmp_path / "s", cleanup_policy="compact")
+    flip_byte(sorted((path / "orders-1").glob("*.log"))[-1], 70)
+    for options in ([], ["--now", "--dry-run"], ["--now"]):
+        done = run("compact", path, "orders", "--json", *options)
+        assert [row["partition"] for row in done.rows] == [0]
+        assert (done.code, "error: data up to offset 20 was durable" in done.err) == (1, True), done
+
+
 def test_a_backup_is_a_store_and_is_brought_up_to_date(tmp_path):
     path, copy = make_store(tmp_path / "s"), tmp_path / "copy"
     first = answer("backup", path, copy, "--json").rows[0]
@@ -285,6 +295,8 @@ def test_a_partition_that_cannot_be_read_leaves_the_others(tmp_path):
         (["info", "DIR/s/topics.json"], 2, ".timeindex"),
         (["handover", "DIR/s", "DIR/s"], 3, "beside each other"),
         (["verfy", "DIR/s"], 2, "--help"),
+        (["cat", "DIR/s", "orders", "-n", "9" * 30], 0, ""),
+        (["tail", "DIR/s", "orders", "-n", "9" * 30], 0, ""),
         (["ls"], 2, "logstore ls --help"),
         (["ls", "DIR/s", "--jsno"], 2, "--json"),
         ([], 2, ""),
@@ -378,6 +390,30 @@ def test_without_permission_to_write(tmp_path):
     codes = [line for line in printed.splitlines() if line.isdigit()]
     assert codes == ["0"] * 5 + ["3"]
     assert "Permission denied" in printed
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_without_permission_to_read_how_far_groups_are_behind(tmp_path):
+    path = make_store(tmp_path / "s")
+    with logstore.open(path) as store:
+        store.offsets("a").commit({("orders", 0): 3})
+    for folder, _, _ in os.walk(path):
+        os.chmod(folder, 0o755)
+    let_others_in(path)
+    for file in (path / "orders-0").glob("*.log"):
+        file.chmod(0o600)
+    printed = run_python(
+        """
+        import os, sys
+        from logstore.__main__ import main
+
+        main(["lag", sys.argv[1], "--quiet"])
+        os.setuid(65534)
+        print(main(["lag", sys.argv[1]]))
+        """,
+        path,
+    )
+    assert printed.splitlines()[-1] == "3"
 
 
 def test_an_interrupt(tmp_path):

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import signal
+import subprocess
 import threading
 
 import pytest
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 import logstore
 from logstore import Isolation, NewRecord, ProducerIdentity, Record, TopicConfig
-from tests.cli.helpers import QUIET, TIME_MS, answer, make_store, numbered, program, read, run, start
+from logstore.cli import streams
+from tests.cli.helpers import PROGRAM, QUIET, TIME_MS, answer, make_store, numbered, program, read, run, start
 from tests.logdir.helpers import QuickFiles
 
 payloads = st.none() | st.binary(max_size=30) | st.text(max_size=20).map(str.encode)
@@ -234,6 +236,35 @@ def test_a_follower_of_a_topic_that_is_deleted_says_so(tmp_path):
         assert follower.wait(60) == 3
         watchdog.cancel()
         assert b"error: " in follower.communicate()[1]
+
+
+def test_a_follower_says_once_what_was_deleted_before_it_was_read(tmp_path, monkeypatch):
+    with logstore.open(tmp_path / "s") as store:
+        log = store.create_topic("orders")[0]
+        looks = []
+
+        def wait(seconds):
+            looks.append(seconds)
+            if len(looks) == 1:
+                log.extend([b"v"] * 3)
+                log.delete_before(3)
+            elif len(looks) == 4:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(streams, "wait", wait)
+        done = run("tail", tmp_path / "s", "orders", "-f")
+    assert (done.code, done.err) == (130, "orders-0: offsets 0 to 2 were deleted before they were read\n")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["cat", "--help"]])
+def test_a_reader_that_has_gone_before_it_read(arguments):
+    end, output = os.pipe()
+    os.close(end)
+    try:
+        done = subprocess.run([*PROGRAM, *arguments], stdout=output, stderr=subprocess.PIPE, timeout=60)
+    finally:
+        os.close(output)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_a_reader_that_goes_is_no_error(tmp_path):

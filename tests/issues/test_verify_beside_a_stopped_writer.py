@@ -225,3 +225,31 @@ def test_a_check_that_another_thread_begins_inside_of_a_change(change: str) -> N
         thread.join()
         assert reports[0], reports[0]
         log.close()
+
+
+def test_a_check_of_the_files_inside_of_a_roll_behind_which_everything_is_durable() -> None:
+    """The segment that ends had no last entry in its time index yet, which was taken for damage."""
+    files = HookedFiles(MemoryFiles())
+    config = TopicConfig(flush_ms=10**9)
+    log = Log.open("/t-0", files=files, config=config, store_config=StoreConfig(linger_ms=0))
+    log.extend([b"v"] * 5)
+    log.checkpoint()
+    log._context.home.store_checkpoints()
+    partition, checkpoints = TopicPartition("t", 0), StoredCheckpoints(files, "/t-0")
+    reports: list[VerifyReport] = []
+
+    def look() -> None:
+        reports.append(
+            verify_log(
+                lambda: facts_of_files(files, "/t-0", partition, checkpoints, config, is_clean=False),
+                SystemClock(),
+            )
+        )
+        files.remaining = 1
+
+    files.hook, files.remaining = look, 1
+    log.roll()
+    assert len(reports) >= 4
+    assert all(reports), reports
+    files.remaining = -1
+    log.close()

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from logstore import Segment
+from logstore import Log, Segment, TopicConfig
 from logstore.errors import CorruptionError
 from logstore.format.header import LEADER_EPOCH_POSITION
 from logstore.partition.checking.findings import FindingKind
@@ -258,6 +258,19 @@ def test_a_segment_in_use_is_no_problem(tmp_path):
     for suffix in (".index", ".timeindex"):
         path.with_suffix(suffix).touch()
     assert Segment.open(path).check()
+
+
+def test_a_segment_of_an_open_log_is_sound_after_a_cut(tmp_path):
+    """The files of its indexes have named batches that were gone, until the next checkpoint."""
+    with Log.open(tmp_path / "t-0", config=TopicConfig(index_interval_bytes=0)) as log:
+        log.extend([b"v"])
+        log.extend([b"v"] * 6)
+        log.roll()
+        log.truncate_to(1)
+        with Segment.open(tmp_path / "t-0" / f"{0:020}.log") as segment:
+            report = segment.check()
+            assert report, report
+            assert (report.record_count, len(segment.offset_index)) == (1, 0)
 
 
 def test_aborted_transactions_without_their_index_are_a_note(tmp_path):

@@ -25,7 +25,7 @@ from logstore.cli.commands import (
     serve,
     verify,
 )
-from logstore.cli.errors import FINE, INTERRUPTED, WRONG, explain, guarded
+from logstore.cli.errors import FINE, INTERRUPTED, PIPE_CLOSED, WRONG, explain, guarded
 
 MODULES: Final = (ls, info, lag, groups, cat, verify, clean, backup, handover, bridge, serve)
 COMMANDS: Final[tuple[Command, ...]] = tuple(each for module in MODULES for each in module.COMMANDS)
@@ -48,9 +48,9 @@ class CommandLine(TyperGroup):
             try:
                 code = super().main(arguments or ["--help"], "logstore", **extra)
                 streams.flush()
-            except BrokenPipeError:
+            except (BrokenPipeError, SystemExit):  # Typer makes an exit of it if it is writing the help
                 streams.abandon()
-                code = FINE
+                code = PIPE_CLOSED
             except (KeyboardInterrupt, typer.Abort):
                 code = INTERRUPTED
             except _USAGE_ERROR as error:

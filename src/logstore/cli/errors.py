@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import typer
@@ -69,6 +69,17 @@ def guarded(function: Callable[..., int | None]) -> Callable[..., None]:
         raise typer.Exit(code)
 
     return run
+
+
+def tell_all(errors: Iterable[Exception]) -> int:
+    """Tell of what has not kept the command from the rest. Returns its exit code: damage says more than what
+    could not be read."""
+    codes = {FINE}
+    for error in errors:
+        code, message = explain(error)
+        codes.add(code)
+        streams.tell(f"error: {message}")
+    return FOUND if FOUND in codes else max(codes)
 
 
 def explain(error: Exception) -> tuple[int, str]:

@@ -33,6 +33,7 @@ from logstore.partition.cleaning.reports import (
 )
 from logstore.partition.log import Log
 from logstore.partition.state.context import LogContext
+from logstore.schedule import rest_at_exit
 from logstore.warning import warn
 
 _LONGEST_WAIT_MS: Final = 3_600_000
@@ -63,6 +64,7 @@ class LogCleaner:
         self._is_started = False
         self._is_stopping = False
         self._threads: list[threading.Thread] = []
+        rest_at_exit(self, LogCleaner._rest)
 
     # What users see
 
@@ -152,6 +154,11 @@ class LogCleaner:
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()
+
+    def _rest(self) -> None:
+        """Stop before the program ends, unless a parent process has the threads."""
+        if any(thread.is_alive() for thread in self._threads):
+            self.stop()
 
     # Cycles
 

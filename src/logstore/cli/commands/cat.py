@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from enum import Enum
@@ -81,7 +82,7 @@ def cat(
         if key is not None:
             wanted = streams.argument_bytes(key)
             records = (record for record in records if record.key == wanted)
-        for record in islice(records, limit):
+        for record in islice(records, None if limit is None else min(limit, sys.maxsize)):
             write(record)
 
 
@@ -130,6 +131,7 @@ def tail(
     """
     out = Output(json=json, quiet=quiet)
     write = record_writer(out, form, json=json)
+    lines = min(lines, sys.maxsize)
     with reading(directory) as store:
         found = store[topic]
         logs = logs_of(found, partition)
@@ -187,7 +189,7 @@ def _new_records(
         out.remark(
             f"{log.partition}: offsets {start} to {readable.start - 1} were deleted before they were read"
         )
-        start = readable.start
+        start = ends[number] = readable.start
     if start > log.log_end_offset:
         raise CommandError(f"{log.partition} was cut at offset {readable.stop}, behind which it was read")
     if start < readable.stop:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 import typer
 
 from logstore.cli.commands import Command
-from logstore.cli.errors import WRONG, CommandError
+from logstore.cli.errors import WRONG, CommandError, tell_all
 from logstore.cli.opening import logs_of, reading, writing
 from logstore.cli.options import Directory, DryRun, Json, OptionalTopic, Quiet, TopicName
 from logstore.cli.output import Output, Shape
@@ -67,7 +67,7 @@ def compact(
     dry_run: DryRun = False,
     json: Json = False,
     quiet: Quiet = False,
-) -> None:
+) -> int:
     """Compact a topic: keep the last record of each key.
 
     No other process may have the store open for writing, for a dry run either. Without --now, partitions that
@@ -87,10 +87,20 @@ def compact(
             if on_bytes is None
             else lambda progress: on_bytes(progress.done_bytes, progress.total_bytes),
         )
+        damaged = [error for partition, error in store.damaged.items() if partition.topic == topic]
     if json:
         for report in reports.values():
             out.json(_compacted_object(report))
-        return
+    else:
+        _show_compacted(out, reports.values())
+        if dry_run:
+            out.remark("dry run: nothing was changed")
+        elif reports and not any(report.round_count for report in reports.values()):
+            out.remark("nothing to compact yet; --now does not wait until it is worth it")
+    return tell_all(damaged)
+
+
+def _show_compacted(out: Output, reports: Iterable[CompactionReport]) -> None:
     out.table(
         ("PARTITION", "ROUNDS", "RECORDS READ", "RECORDS KEPT", "BYTES BEFORE", "BYTES AFTER"),
         (
@@ -102,13 +112,9 @@ def compact(
                 report.size_bytes_before,
                 report.size_bytes_after,
             )
-            for report in reports.values()
+            for report in reports
         ),
     )
-    if dry_run:
-        out.remark("dry run: nothing was changed")
-    elif not any(report.round_count for report in reports.values()):
-        out.remark("nothing to compact yet; --now does not wait until it is worth it")
 
 
 def _compacted_object(report: CompactionReport) -> dict[str, Any]:

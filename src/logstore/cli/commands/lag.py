@@ -8,10 +8,12 @@ import typer
 
 from logstore.cli import streams
 from logstore.cli.commands import Command
-from logstore.cli.errors import FINE, FOUND
+from logstore.cli.errors import CANNOT, FINE, FOUND, explain
 from logstore.cli.opening import reading
 from logstore.cli.options import Directory, Json, Quiet
 from logstore.cli.output import Output, Shape
+from logstore.errors import CorruptionError
+from logstore.store import Store
 
 LAG: Final = Shape(
     "a committed offset (`lag DIR`)",
@@ -33,6 +35,7 @@ def lag(directory: Directory, group: GroupName = None, json: Json = False, quiet
     out = Output(json=json, quiet=quiet)
     with reading(directory) as store:
         metrics = store.metrics()
+        code = _code_of(store) if metrics.incomplete else FINE
     lags, ends = metrics["logstore_group_lag"], metrics["logstore_log_high_watermark"]
     rows: list[dict[str, Any]] = [
         LAG(
@@ -56,7 +59,19 @@ def lag(directory: Directory, group: GroupName = None, json: Json = False, quiet
         out.remark(f"group {group!r} has committed no offset")
     for missing in metrics.incomplete:
         streams.tell(f"error: {missing}")
-    return FOUND if metrics.incomplete else FINE
+    return code
+
+
+def _code_of(store: Store) -> int:
+    """The exit code for what could not be read: damage says more than a missing permission."""
+    codes = set()
+    for topic in store.values():
+        for number in topic.held_partitions:
+            try:
+                _ = topic[number].log_end_offset  # looks at the files
+            except (CorruptionError, OSError) as error:
+                codes.add(explain(error)[0])
+    return CANNOT if codes == {CANNOT} else FOUND
 
 
 COMMANDS: Final = (Command("lag", lag, (LAG,)),)

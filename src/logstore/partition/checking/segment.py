@@ -341,8 +341,9 @@ class SegmentCheck:
             return
         end_offset, next_base = self._log.end_offset, self._segment.next_base
         may_be_lost = next_base is None or end_offset < next_base
-        is_last = next_base is None
-        is_trusted = self._log.facts.trusted_end >= (EVERYTHING if is_last else end_offset)
+        trusted_end = self._log.facts.trusted_end
+        # Not with the next segment only begun: a roll that is under way stores the last entry afterwards.
+        is_trusted = trusted_end == EVERYTHING if next_base is None else trusted_end > next_base
         is_closed = is_trusted and self._segment.time_index is None and self._segment.alone is None
         lost = max(
             self._index.finish(self._end, end_offset, may_be_lost=may_be_lost),

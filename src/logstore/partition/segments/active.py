@@ -359,6 +359,8 @@ class ActiveSegment(Segment):
                 self.created_ms = created_ms
                 self.rolling_timestamp_ms = NO_ROLLING_TIMESTAMP
             self._reindex_tail(cut)
+            with contextlib.suppress(StorageError):  # then the next store does it
+                self.indexes.store(flush=False)  # the files name what is gone: that looks like a lost end
 
     def rewrite(self) -> None:
         """Replace the log by a copy of it, durably, after a failed flush.

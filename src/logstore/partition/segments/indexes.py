@@ -4,8 +4,8 @@ An index is a cache: it can be rebuilt from the .log file at any time, and its e
 log when they are used. The index of a sealed segment never changes, and is read in pages as needed
 (:mod:`~logstore.partition.segments.index_pages`); an unreadable one is rebuilt. The index of the active
 segment lives in memory. Its new entries are written to the file in one piece when the recovery point is made
-durable (:meth:`_SparseIndex.store`). An index file is never truncated in place, because another process may
-be reading it: it is removed and written again.
+durable (:meth:`_SparseIndex.store`), and after the log was cut. An index file is never truncated in place,
+because another process may be reading it: it is removed and written again.
 
 Searching and entry formats are in :mod:`logstore.format.index`. This module does not interpret positions in
 the log.

@@ -10,14 +10,15 @@ for the disk, writes what is due. An append that finds its own log's rows overdu
 that begins a batch writes the overdue rows of two other logs, so appends cannot outrun the writing.
 
 If a program ends without closing its logs, gathered rows are written on the way out: the background thread
-would do so within the linger time, but it dies with the program. Nothing is flushed, and the next open finds
-the same as after a killed process. A process that ends without its exit functions (a signal, ``os._exit``)
-loses the gathered rows.
+would do so within the linger time, but it dies with the program. What a finalizer appends after that is
+written at once. Nothing is flushed, and the next open finds the same as after a killed process. A process
+that ends without its exit functions (a signal, ``os._exit``) loses the gathered rows.
 """
 
 from __future__ import annotations
 
 import atexit
+import sys
 import weakref
 from typing import Any
 
@@ -156,7 +157,7 @@ class Gathering:
     def _write_soon_locked(self) -> None:
         """Write the newest row after the linger time at the latest, or now without linger time."""
         try:
-            if self._context.config.linger_ms > 0:
+            if self._context.config.linger_ms > 0 and not sys.is_finalizing():  # then nothing writes later
                 self._linger_after_locked(self._context.config.linger_ms)
             else:
                 self.drain_locked()
