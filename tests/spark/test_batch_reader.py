@@ -301,6 +301,12 @@ def test_without_fail_on_data_loss_what_is_there_is_read(store, log):
 
 
 # Options ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("ends", [{}, {"endingOffsets": AT % 100}, {"endingOffsets": AT % 600}])
+def test_without_fail_on_data_loss_a_start_behind_the_end_gives_nothing(store, log, ends, caplog):
+    assert offsets(store.path, subscribe="t", failOnDataLoss="false", startingOffsets=AT % 500, **ends) == []
+    assert "startingOffsets: offset 500 of t-0 does not exist" in caplog.text
+
+
 
 
 @pytest.mark.parametrize(

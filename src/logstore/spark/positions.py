@@ -17,6 +17,7 @@ from logstore.model import Isolation, TopicPartition
 from logstore.spark.ledger import COMMITS_TOPIC
 from logstore.spark.options import Options, wrong_option
 from logstore.spark.ranges import Span
+from logstore.warning import warn
 
 if TYPE_CHECKING:
     from logstore.spark.origins.origin import Bounds, Origin
@@ -303,20 +304,23 @@ def _span(
 ) -> Span:
     first = resolve(origin, partition, *start, bounds)
     stop = resolve(origin, partition, *end, bounds)
-    if fails:
-        for (limit, _), offset in ((start, first), (end, stop)):
-            if not bounds.start <= offset <= bounds.end:
-                raise OffsetOutOfRangeError(
-                    f"option {limit.option}: offset {offset} of {partition} does not exist: {origin} has "
-                    f"{bounds.start} to {bounds.end}; failOnDataLoss=false would read the existing ones"
-                )
+    for (limit, _), offset in ((start, first), (end, stop)):
+        if bounds.start <= offset <= bounds.end:
+            continue
+        gone = (
+            f"option {limit.option}: offset {offset} of {partition} does not exist: {origin} has "
+            f"{bounds.start} to {bounds.end}"
+        )
+        if fails:
+            raise OffsetOutOfRangeError(f"{gone}; failOnDataLoss=false would read the existing ones")
+        warn("%s; the existing ones are read (failOnDataLoss=false)", gone)
+    first, stop = (min(max(each, bounds.start), bounds.end) for each in (first, stop))
     if first > stop:
         raise OffsetOutOfRangeError(
             f"options {start[0].option} and {end[0].option}: the read of {partition} begins at offset "
             f"{first} and ends before it, at {stop}"
         )
-    first = min(max(first, bounds.start), bounds.end)
-    return Span(partition, first, max(first, min(stop, bounds.end)))
+    return Span(partition, first, stop)
 
 
 def resolve(origin: Origin, partition: TopicPartition, limit: Limit, wanted: int, bounds: Bounds) -> int:
