@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from logstore.errors import OffsetOutOfRangeError, UnknownTopicError
 from logstore.logdir.held import not_held_reason
 from logstore.model import Isolation, TopicPartition
-from logstore.spark.ledger import COMMITS_TOPIC
+from logstore.spark.ledger import RESERVED_TOPICS
 from logstore.spark.options import Options, wrong_option
 from logstore.spark.ranges import Span
 from logstore.warning import warn
@@ -26,9 +26,6 @@ EARLIEST: Final = -2
 """In JSON: the first existing offset."""
 LATEST: Final = -1
 """In JSON: the offset after the last existing one."""
-
-_INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", COMMITS_TOPIC})
-"""Topics that are read only if they are named; Kafka's consumers do the same with the first two."""
 
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 
@@ -119,7 +116,7 @@ class Subscription:
 
     def _fits(self, topic: str) -> bool:
         assert self._pattern is not None
-        return topic not in _INTERNAL and re.fullmatch(self._pattern, topic) is not None
+        return topic not in RESERVED_TOPICS and re.fullmatch(self._pattern, topic) is not None
 
 
 def _no_topic(topic: str, origin: Origin) -> str:
