@@ -9,6 +9,7 @@ import time
 import pytest
 from confluent_kafka import KafkaException, Producer
 
+from logstore.config import TopicConfig
 from logstore.errors import InvalidConfigError, UsageError
 from logstore.testing import Delay, Drop, DropAnswer, HangUp, Refuse, kafka
 from tests.interop.clients import KafkaProducer
@@ -87,6 +88,19 @@ def test_a_delay_and_a_condition():
         assert time.monotonic() - began > 0.5
 
 
+def test_a_condition_may_ask_for_the_requests():
+    with kafka(topics={"t": 1}) as servers:
+        servers.intercept("Produce", HangUp(), when=lambda _: len(servers.requests("Produce")) == 2)
+        assert [send(servers), send(servers)] == [0, 1]
+        assert len(servers.requests("Produce")) == 3
+
+
+def test_the_disk_is_not_waited_for_whatever_the_settings_of_topics():
+    with kafka(topics={"t": 1}, topic=TopicConfig(compression_type="zstd")) as servers:
+        config = servers.store["t"].config
+        assert (config.acks_all_durable, config.compression_type) == (False, "zstd")
+
+
 def test_what_is_refused():
     with kafka() as servers:
         with pytest.raises(UsageError, match="did you mean 'Produce'"):
@@ -97,6 +111,13 @@ def test_what_is_refused():
             servers.intercept("Produce", Drop(), times=0)
         with pytest.raises(UsageError, match="no error"):
             Refuse("NO_SUCH_THING")
+        with pytest.raises(UsageError, match="no error 'NONE'"):
+            Refuse("NONE")
+        for seconds in (-1, float("nan"), "1", None):
+            with pytest.raises(UsageError, match="it must be a number of seconds"):
+                Delay(seconds)
+    with pytest.raises(UsageError, match="topics is"), kafka(topics=["t"]):
+        pass
     with pytest.raises(InvalidConfigError, match="num_partitions"), kafka(num_partition=3):
         pass
 

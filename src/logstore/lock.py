@@ -25,6 +25,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import ClassVar
 
 from logstore.errors import ClosedError, FencedError, ForkedError, LockedError, StorageError, storage_error
@@ -41,6 +42,10 @@ _MAX_MARK_BYTES = 64
 _HELD = (errno.EAGAIN, errno.EACCES)
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.001, 0.05
 
+is_unwanted: ContextVar[Callable[[], bool]] = ContextVar("is_unwanted", default=lambda: False)
+"""Whether whoever waits for a lock here wants it no more; asked before each pause. For threads that nothing
+interrupts."""
+
 
 def tries(timeout_ms: int) -> Iterator[bool]:
     """Yields once for each try at a lock: true for the last try, false before. The first try is immediate,
@@ -51,7 +56,7 @@ def tries(timeout_ms: int) -> Iterator[bool]:
     """
     deadline = time.monotonic() + timeout_ms / 1000
     pause = _FIRST_PAUSE_SECONDS
-    while (left := deadline - time.monotonic()) > 0:
+    while (left := deadline - time.monotonic()) > 0 and not is_unwanted.get()():
         yield False
         time.sleep(min(pause * random.uniform(0.5, 1), left))  # noqa: S311 - jitter, not secrets
         pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)

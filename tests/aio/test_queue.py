@@ -80,6 +80,25 @@ def test_a_cancelled_poll_gives_its_jobs_to_the_next(tmp_path):
     run(main())
 
 
+def test_a_cancelled_call_that_fails_fails_for_nobody(tmp_path):
+    """The event loop printed a traceback of an exception that was never retrieved."""
+
+    async def main():
+        async with aio.open(tmp_path) as store:
+            await filled(store, 1)
+            async with store.queue("jobs", group="g") as queue:
+                (job,) = await queue.poll(1)
+                await queue.accept(job)
+                again = asyncio.create_task(queue.accept(job))
+                await asyncio.sleep(0)
+                again.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await again
+                await queue.flush()
+
+    run(main())
+
+
 def test_a_cancelled_worker_gives_its_job_back_and_a_closed_one_ends(tmp_path):
     async def main():
         async with aio.open(tmp_path) as store:

@@ -61,6 +61,19 @@ def test_a_cancelled_open_lets_the_directory_go():
     run(main())
 
 
+def test_a_cancelled_open_does_not_wait_for_the_lock_any_longer(tmp_path):
+    """Its thread kept the process from ending for as long as the timeout."""
+
+    async def main():
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await aio.open(tmp_path / "s", timeout=30)
+
+    with logstore.open(tmp_path / "s"):
+        run(main())
+        check_threads_end()
+
+
 async def _open(files):
     return await aio.open("/s", files=files)
 

@@ -94,6 +94,18 @@ def test_an_exploration_that_checks_nothing_is_refused(option):
         explore(Orders(), **{option: 0})
 
 
+def test_a_session_that_works_elsewhere_is_refused():
+    class Elsewhere:
+        def session(self, files, said, rng):
+            MemoryFiles().open("/a", create=True)
+
+        def check(self, files, said):
+            pass
+
+    with pytest.raises(ValueError, match="does nothing on the disk"):
+        explore(Elsewhere())
+
+
 @pytest.mark.parametrize(
     ("fault", "options", "said"),
     [
@@ -103,7 +115,10 @@ def test_an_exploration_that_checks_nothing_is_refused(option):
         (FAULTS["EIO"], {"kinds": []}, "this fault only strikes"),
         (FAULTS["ENOSPC"], {"kinds": ["read"]}, "this fault only strikes: create"),
         (FAULTS["EIO"], {"at": 0}, "at must be 1 or above"),
+        (FAULTS["EIO"], {"at": 1.5}, "at is 1.5"),
         (FAULTS["EIO"], {"times": -1}, "times 0 or above"),
+        (FAULTS["EIO"], {"times": 1.5}, "times 1.5"),
+        (FAULTS["EIO"], {"path": None}, "path a text"),
     ],
 )
 def test_a_fault_that_never_strikes_is_refused(fault, options, said):

@@ -223,6 +223,7 @@ def test_topics_are_named_or_fit_a_pattern_or_partitions_are_assigned(store):
 
 def test_a_pattern_does_not_fit_what_others_keep_for_themselves(store):
     store.create_topic("__spark_commits").extend([b"x"])
+    store.create_topic("__share_group_state").extend([b"x"])
     assert plan(store.path, subscribePattern="__.*").tasks == []
     assert len(plan(store.path, subscribe="__spark_commits").tasks) == 1
 
@@ -298,6 +299,12 @@ def test_without_fail_on_data_loss_what_is_there_is_read(store, log):
         store.path, subscribe="t", failOnDataLoss="false", startingOffsets=AT % 3, endingOffsets=AT % 500
     )
     assert found == list(range(20, 100))
+
+
+@pytest.mark.parametrize("ends", [{}, {"endingOffsets": AT % 100}, {"endingOffsets": AT % 600}])
+def test_without_fail_on_data_loss_a_start_behind_the_end_gives_nothing(store, log, ends, caplog):
+    assert offsets(store.path, subscribe="t", failOnDataLoss="false", startingOffsets=AT % 500, **ends) == []
+    assert "startingOffsets: offset 500 of t-0 does not exist" in caplog.text
 
 
 # Options ----------------------------------------------------------------------------------------------------

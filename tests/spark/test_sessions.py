@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,27 @@ def test_a_session_that_runs_already_is_given_back_with_the_source(spark):
         assert again.conf.get("spark.sql.session.timeZone") == "UTC"  # as it was
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", "2")
+
+
+@pytest.mark.slow
+def test_a_thread_that_asks_for_the_session_can_write_and_changes_no_setting(spark, tmp_path):
+    import logstore
+
+    def write():
+        session = logstore.spark.session()
+        assert session.conf.get("spark.sql.shuffle.partitions") == "5"  # as it was
+        rows = session.sql("select cast(id as string) value from range(3)")
+        options = {"path": str(tmp_path / "store"), "topic": "t", "partitions": "1"}
+        rows.write.format("logstore").mode("append").options(**options).save()
+
+    spark.conf.set("spark.sql.shuffle.partitions", "5")
+    try:
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(write).result()
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", "2")
+    with logstore.open(tmp_path / "store", read_only=True) as store:
+        assert store["t"][0].log_end_offset == 3
 
 
 @pytest.mark.slow

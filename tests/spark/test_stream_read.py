@@ -94,3 +94,16 @@ def test_checkpoint_that_is_damaged_is_an_error_that_says_so(store, query):
     query.offset_file(0).with_name(".0.crc").unlink()
     with pytest.raises(Exception, match="was the checkpoint made by another source"):
         query.run()
+
+
+@pytest.mark.parametrize("trigger", [{"availableNow": True}, {"once": True}, {"processingTime": "1 second"}])
+def test_a_bad_value_of_an_option_is_named(spark, store, tmp_path, trigger):
+    """Spark 4.3.0 said that the variable "reader" had no value."""
+    options = {"path": store.path, "subscribe": "a", "maxOffsetsPerTrigger": "0"}
+    stream = spark.readStream.format("logstore").options(**options).load().writeStream.format("noop")
+    query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(**trigger).start()
+    try:
+        with pytest.raises(Exception, match="option maxOffsetsPerTrigger is '0': it must be a whole number"):
+            query.awaitTermination(60)
+    finally:
+        query.stop()

@@ -3,6 +3,7 @@ the store's directory, and then the same through a listener of the store."""
 
 import json
 import logging
+import pickle
 
 import pytest
 
@@ -19,6 +20,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 
 from logstore.spark.columns import full_schema
 from logstore.spark.options import SERVERS, Options, Use
+from logstore.spark.source import LogstoreSource
 from logstore.spark.stream_reader import StreamReader
 
 
@@ -478,6 +480,15 @@ def test_wrong_option_is_refused_at_the_start(store, options, message):
     with pytest.raises(InvalidConfigError) as caught:
         Query(store, **options)
     assert message in str(caught.value)
+
+
+def test_a_reader_that_cannot_be_made_says_so_when_it_is_asked(store):
+    """Spark 4.3.0 shows an error of its own if making the reader fails."""
+    source = LogstoreSource({**place_of(store), "subscribe": "a", "maxOffsetsPerTrigger": "0"})
+    reader = pickle.loads(pickle.dumps(source.streamReader(full_schema(with_headers=False))))
+    for ask in (reader.getDefaultReadLimit, reader.prepareForTriggerAvailableNow, reader.initialOffset):
+        with pytest.raises(InvalidConfigError, match="option maxOffsetsPerTrigger is '0'"):
+            ask()
 
 
 @pytest.mark.parametrize(

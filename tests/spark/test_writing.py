@@ -31,6 +31,7 @@ def path(tmp_path):
         store.create_topic("t", partitions=3)
         store.create_topic("one", partitions=1)
         store.create_topic("compacted", partitions=2, config=TopicConfig(cleanup_policy="compact"))
+        store.create_topic("__consumer_offsets", partitions=1)
     return str(tmp_path / "store")
 
 
@@ -253,7 +254,13 @@ def test_whoever_has_the_store_open_is_named(path):
         (BINARY, {}, InvalidConfigError, "option topic is missing"),
         (BINARY, {"topic": "none"}, UnknownTopicError, "no topic 'none'"),
         (BINARY, {"topic": "a/b"}, InvalidTopicError, "a/b"),
-        (BINARY, {"topic": COMMITS_TOPIC}, InvalidConfigError, "keeps its commits"),
+        (BINARY, {"topic": COMMITS_TOPIC}, InvalidConfigError, "only the store itself writes"),
+        (
+            BINARY,
+            {"topic": "__consumer_offsets", "partitions": "3"},
+            InvalidConfigError,
+            "only the store itself writes",
+        ),
         (BINARY, {"topic": "t", "partitions": "0"}, InvalidConfigError, "option partitions is '0'"),
         ([*BINARY, ("topic", "string")], {"partitions": "2"}, InvalidConfigError, "option partitions"),
         (BINARY, {"topic": "t", "lockTimeoutMs": "soon"}, InvalidConfigError, "option lockTimeoutMs"),
@@ -283,6 +290,7 @@ def test_a_path_that_is_no_store(tmp_path):
         ({"topic": ["t", None]}, None, InvalidRecordError, "column 'topic' is null in row 101"),
         ({"topic": ["t", "none"]}, None, UnknownTopicError, "no topic 'none'.*column 'topic'"),
         ({"topic": ["t", COMMITS_TOPIC]}, None, (UnknownTopicError, InvalidRecordError), COMMITS_TOPIC),
+        ({"topic": ["t", "__consumer_offsets"]}, None, InvalidRecordError, "only the store itself writes"),
         (
             {"partition": [0, 3]},
             "t",

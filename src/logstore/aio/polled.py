@@ -103,7 +103,7 @@ class Polled:
 
         def end(job: asyncio.Future[T]) -> None:
             try:
-                if is_cancelled and when_cancelled is not None and job.exception() is None:
+                if is_cancelled and job.exception() is None and when_cancelled is not None:
                     when_cancelled(job.result())
             finally:
                 self._turn.release()

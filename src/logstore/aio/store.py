@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from typing import Any, ParamSpec, Self, TypeVar
 
+from logstore import lock
 from logstore.aio.consumer import AsyncConsumer
 from logstore.aio.groups import AsyncGroups
 from logstore.aio.producer import AsyncProducer
@@ -50,7 +51,8 @@ def open_store(
     or use it in ``async with``, which also closes the store.
 
     The store belongs to the event loop in which it was opened. ``on_progress`` is called in a thread. If it
-    is cancelled, the store is closed again as soon as it is open. Cost: that of ``logstore.open``; up to
+    is cancelled, it does not wait for another writer any longer, and the store is closed again as soon as it
+    is open. Cost: that of ``logstore.open``; up to
     8 threads, which start when they are needed.
 
     Raises:
@@ -104,8 +106,13 @@ class Opening:
 
 
 def _open_if_wanted(begin: Callable[[], Store], is_unwanted: threading.Event) -> Store:
-    """In a thread. A caller who was cancelled meanwhile, maybe with the whole loop, gets no store."""
-    store = begin()
+    """In a thread. A caller who was cancelled meanwhile, maybe with the whole loop, gets no store, and the
+    thread waits for no lock: it would keep the process from ending."""
+    asking = lock.is_unwanted.set(is_unwanted.is_set)
+    try:
+        store = begin()
+    finally:
+        lock.is_unwanted.reset(asking)
     if is_unwanted.is_set():
         store.close()
     return store

@@ -39,6 +39,13 @@ def columns_of(schema: StructType) -> list[tuple[str, str]]:
     return [(field.name, field.dataType.simpleString()) for field in schema.fields]
 
 
+def _sink_of(write_id: str | None, topic: str | None) -> str:
+    """An id holds for the topic that the write names: a batch may go into two topics with one id."""
+    if not write_id:
+        return str(uuid.uuid4())
+    return write_id if topic is None else f"{write_id} -> {topic}"
+
+
 class BatchWriter(DataSourceArrowWriter):
     """One job's write. Pickled into the tasks; the original instance commits."""
 
@@ -52,8 +59,8 @@ class BatchWriter(DataSourceArrowWriter):
                 'a topic cannot be overwritten: use mode("append"); logstore.open(path).delete_topic(name) '
                 "removes a topic"
             )
-        self._sink = options.text("writeId") or str(uuid.uuid4())
         self._plan = plan_write(options, columns_of(schema))
+        self._sink = _sink_of(options.text("writeId"), self._plan.topic)
 
     def write(self, iterator: Iterator[Any]) -> Staged:
         """Runs in a task."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final, NamedTuple
 
+from logstore.broker.looking_up import INTERNAL_TOPICS
 from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, UnsupportedVersionError
 from logstore.model import Isolation
@@ -23,6 +24,8 @@ from logstore.spark.staging import StagedFile, StagedPart, Target
 from logstore.store import Store
 
 COMMITS_TOPIC: Final = "__spark_commits"
+RESERVED_TOPICS: Final = INTERNAL_TOPICS | {COMMITS_TOPIC}
+"""Read only if they are named, and not written; Kafka does the same with the internal ones."""
 VERSION: Final = 1
 SEQUENCE_COUNT: Final = 2**31
 """How many sequences a producer has before they begin again at 0."""

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from logstore.errors import OffsetOutOfRangeError, UnknownTopicError
 from logstore.logdir.held import not_held_reason
 from logstore.model import Isolation, TopicPartition
-from logstore.spark.ledger import COMMITS_TOPIC
+from logstore.spark.ledger import RESERVED_TOPICS
 from logstore.spark.options import Options, wrong_option
 from logstore.spark.ranges import Span
+from logstore.warning import warn
 
 if TYPE_CHECKING:
     from logstore.spark.origins.origin import Bounds, Origin
@@ -25,9 +26,6 @@ EARLIEST: Final = -2
 """In JSON: the first existing offset."""
 LATEST: Final = -1
 """In JSON: the offset after the last existing one."""
-
-_INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", COMMITS_TOPIC})
-"""Topics that are read only if they are named; Kafka's consumers do the same with the first two."""
 
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 
@@ -118,7 +116,7 @@ class Subscription:
 
     def _fits(self, topic: str) -> bool:
         assert self._pattern is not None
-        return topic not in _INTERNAL and re.fullmatch(self._pattern, topic) is not None
+        return topic not in RESERVED_TOPICS and re.fullmatch(self._pattern, topic) is not None
 
 
 def _no_topic(topic: str, origin: Origin) -> str:
@@ -303,20 +301,23 @@ def _span(
 ) -> Span:
     first = resolve(origin, partition, *start, bounds)
     stop = resolve(origin, partition, *end, bounds)
-    if fails:
-        for (limit, _), offset in ((start, first), (end, stop)):
-            if not bounds.start <= offset <= bounds.end:
-                raise OffsetOutOfRangeError(
-                    f"option {limit.option}: offset {offset} of {partition} does not exist: {origin} has "
-                    f"{bounds.start} to {bounds.end}; failOnDataLoss=false would read the existing ones"
-                )
+    for (limit, _), offset in ((start, first), (end, stop)):
+        if bounds.start <= offset <= bounds.end:
+            continue
+        gone = (
+            f"option {limit.option}: offset {offset} of {partition} does not exist: {origin} has "
+            f"{bounds.start} to {bounds.end}"
+        )
+        if fails:
+            raise OffsetOutOfRangeError(f"{gone}; failOnDataLoss=false would read the existing ones")
+        warn("%s; the existing ones are read (failOnDataLoss=false)", gone)
+    first, stop = (min(max(each, bounds.start), bounds.end) for each in (first, stop))
     if first > stop:
         raise OffsetOutOfRangeError(
             f"options {start[0].option} and {end[0].option}: the read of {partition} begins at offset "
             f"{first} and ends before it, at {stop}"
         )
-    first = min(max(first, bounds.start), bounds.end)
-    return Span(partition, first, max(first, min(stop, bounds.end)))
+    return Span(partition, first, stop)
 
 
 def resolve(origin: Origin, partition: TopicPartition, limit: Limit, wanted: int, bounds: Bounds) -> int:

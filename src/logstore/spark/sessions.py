@@ -21,6 +21,9 @@ def session(
 ) -> SparkSession:
     """A session in which ``format("logstore")`` works. Returns the running session if there is one.
 
+    Call it again in each thread that begins a write or a query: Spark looks for the source in the session
+    that is active in the thread, and only the thread that has started the session has one by itself.
+
     Finds Java by :func:`logstore.spark.java.find_java`, and passes it to Spark without changing this
     process's environment for good. :func:`settings_for` has the settings it makes; ``settings`` overrides
     them.
@@ -44,7 +47,7 @@ def session(
     chosen = {key: _as_text(value) for key, value in (settings or {}).items()}
     cluster = cluster or chosen.pop("spark.master", None) or (None if _is_submitted() else "local[*]")
     builder = SparkSession.builder.appName(name)
-    if SparkSession.getActiveSession() is None:
+    if not _is_running():
         chosen = settings_for(cluster) | chosen
         if cluster is not None:
             builder = builder.master(cluster)
@@ -53,9 +56,30 @@ def session(
         for key, value in chosen.items():
             builder = builder.config(key, value)
         spark = builder.getOrCreate()
+    _activate(spark)
     if not _is_known(spark):
         register(spark)
     return spark
+
+
+def _is_running() -> bool:
+    """Whether there is a session, started in this thread or in another one."""
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    try:
+        SparkSession.active()
+    except PySparkRuntimeError:
+        return False
+    return True
+
+
+def _activate(spark: SparkSession) -> None:
+    """Make a session the one of this thread, where there are such things."""
+    from py4j.protocol import Py4JError
+
+    with contextlib.suppress(AttributeError, Py4JError):  # Spark Connect; another version of Spark
+        spark._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
 
 
 def _is_submitted() -> bool:

@@ -71,10 +71,14 @@ class LogstoreSource(DataSource):
         return reader
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
-        """``spark.readStream``."""
-        from logstore.spark.stream_reader import StreamReader
+        """``spark.readStream``. The reader raises what is wrong, not this: see :class:`.RefusedReader`."""
+        from logstore.spark.stream_reader import RefusedReader, StreamReader
 
-        reader: DataSourceStreamReader = StreamReader(Options(self.options, Use.STREAM_READ), schema)
+        reader: DataSourceStreamReader
+        try:
+            reader = StreamReader(Options(self.options, Use.STREAM_READ), schema)
+        except Exception as error:
+            reader = RefusedReader(error)
         return reader
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:

@@ -58,6 +58,32 @@ _STARTING: Final = (
 _NAMED_LOSSES: Final = 5  # in an error; a store may have thousands of partitions
 
 
+class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Raises at its first use what making a reader has raised. Where making one raises, Spark 4.3.0 shows an
+    error of its own, of a variable that has no value."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  these names are Spark's
+        raise self._error
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        raise self._error
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        raise self._error
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        raise self._error
+
+
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream of the records of topics. Spark creates one on the driver for each run of a query, and pickles
     copies of it into tasks, which only call :meth:`read`."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
+from logstore.errors import OffsetOutOfRangeError
 from logstore.files import OsFiles, PathLike, check_path
 from logstore.spark.options import Options, Use
 from logstore.spark.origins.choice import origin_of
@@ -73,15 +74,18 @@ def new_records(
 
     Args:
         path: the store's directory, which the executors must see under the same name.
-        options: options of the read, such as ``includeHeaders="true"``.
+        options: options of the read, such as ``includeHeaders="true"``. With ``failOnDataLoss="false"`` a log
+            that ends below the offsets of the output is read from its end on.
 
     Raises:
         UnknownTopicError: there is no such topic.
+        OffsetOutOfRangeError: a log ends below the offsets of the output.
     """
     last = output.last()
     done = {} if last is None else last.offsets
     wanted = {**options, "path": OsFiles().absolute(check_path(path)), "subscribe": ",".join(topics)}
     parsed = Options(wanted, Use.BATCH_READ)
+    fails = parsed.flag("failOnDataLoss", default=True)
     origin = origin_of(parsed)
     starts: dict[str, dict[int, int]] = {}
     ends: dict[str, dict[int, int]] = {}
@@ -90,9 +94,17 @@ def new_records(
         known = bounds_of_all(origin, Subscription(parsed).partitions(origin), parsed.isolation())
         for (topic, number), bounds in known.items():
             start = done.get(topic, {}).get(number, EARLIEST)
+            is_lost = start > bounds.end
+            if is_lost and fails:
+                raise OffsetOutOfRangeError(
+                    f"{topic}-{number} in {origin} ends at offset {bounds.end}, and {output.path} continues "
+                    f"at {start}: the log was truncated, or the topic was deleted and created again; "
+                    'failOnDataLoss="false" continues at its end'
+                )
+            start = min(start, bounds.end)
             starts.setdefault(topic, {})[number] = start
             ends.setdefault(topic, {})[number] = bounds.end
-            if bounds.end > (bounds.start if start == EARLIEST else start):
+            if is_lost or bounds.end > (bounds.start if start == EARLIEST else start):
                 grown.setdefault(topic, {})[number] = bounds.end
     finally:
         origin.close()

@@ -23,7 +23,7 @@ from logstore.partition.encoding import arrow_input
 from logstore.partition.encoding.row_encoder import RowEncoder
 from logstore.spark.columns import constant
 from logstore.spark.commits import opened
-from logstore.spark.ledger import COMMITS_TOPIC
+from logstore.spark.ledger import RESERVED_TOPICS
 from logstore.spark.options import Options, wrong_option
 from logstore.spark.staging import StagedFile, StagedWriter, Target, staged_name
 from logstore.store import Store, open_store
@@ -35,6 +35,8 @@ GATHERED_BYTES: Final = 8 * 1024 * 1024
 partitions, but more cache misses: 64 MiB costs a quarter of the speed."""
 _BYTES_PER_PARTITION: Final = 512 * 1024
 _MOST_GATHERED_BYTES: Final = 64 * 1024 * 1024
+
+_RESERVED: Final = "only the store itself writes this topic"
 
 _HEADERS: Final = "array<struct<key:string,value:binary>>"
 _TYPES: Final = {
@@ -96,8 +98,8 @@ def plan_write(options: Options, fields: Iterable[tuple[str, str]]) -> WritePlan
     partitions = options.number("partitions")
     if topic is not None:
         check_new_topic_name(topic)
-        if topic == COMMITS_TOPIC:
-            options.refuse("topic", "it is where logstore keeps its commits")
+        if topic in RESERVED_TOPICS:
+            options.refuse("topic", _RESERVED)
         _require_topic(plan, topic, partitions)
     elif partitions is not None:
         options.refuse("partitions", "it is for the topic that option topic names")
@@ -230,8 +232,8 @@ class _Stage:
             yield name, data.take(numbers), numbers
 
     def _encode_topic(self, topic: _Topic, data: Any, numbers: Any) -> None:
-        if topic.name == COMMITS_TOPIC:
-            raise InvalidRecordError(f"topic {topic.name!r} is where logstore keeps its commits")
+        if topic.name in RESERVED_TOPICS:
+            raise InvalidRecordError(f"column 'topic' is {topic.name!r}: {_RESERVED}")
         now_ms = SystemClock().now_ms()
         rows = _Rows(topic, data, numbers, self._row_count)
         rows.check()

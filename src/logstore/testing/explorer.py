@@ -187,12 +187,17 @@ def explore(
 
     Raises:
         CrashError: for the first state that the scenario does not accept.
-        ValueError: a number is so small that nothing would be checked.
+        ValueError: a number is so small that nothing would be checked; or the first session does nothing on
+            its disk, such as one that opens its files elsewhere.
     """
     if min(states_per_point, max_states, depth) < 1:
         raise ValueError("states_per_point, max_states and depth must be 1 or above")
     exploration = _Exploration(scenario, seed, states_per_point, max_states, depth, chained_share)
     exploration.run(Image(), (), str(seed), 1)
+    if not exploration.explored.point_count:
+        raise ValueError(
+            "the session does nothing on the disk that it is given: pass files on to what it opens"
+        )
     return exploration.explored
 
 

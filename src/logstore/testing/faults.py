@@ -172,6 +172,10 @@ def _meant(fault: Fault, kinds: Collection[str] | None) -> frozenset[str]:
     return meant
 
 
+def _is_count(value: object, least: int) -> bool:
+    return type(value) is int and value >= least
+
+
 class FaultyFiles:
     """A file system around another one; implements :class:`~logstore.files.Files`. Safe to use from many
     threads, but the order of their operations, and so which one is the Nth, is then random."""
@@ -200,17 +204,20 @@ class FaultyFiles:
         Args:
             fault: how to fail; one of :data:`FAULTS`, or your own.
             at: which of the matching operations fails first; 1 is the next one.
-            times: how many fail in a row; None for all from there on.
+            times: how many fail in a row; None for all from there on, 0 for none.
             kinds: only these kinds of operations.
             path: only operations with this in their path.
 
         Raises:
             ValueError: nothing would ever fail, because a kind does not exist, none of the kinds can fail
-                this way, or ``at`` is below 1.
+                this way, or ``at`` is no number from 1 on.
         """
         meant = _meant(fault, kinds)
-        if at < 1 or (times is not None and times < 0):
-            raise ValueError(f"at is {at!r} and times {times!r}; at must be 1 or above, times 0 or above")
+        if not (_is_count(at, 1) and (times is None or _is_count(times, 0)) and isinstance(path, str)):
+            raise ValueError(
+                f"at is {at!r}, times {times!r} and path {path!r}; at must be 1 or above, times 0 or above "
+                "or None, and path a text"
+            )
         with self._lock:
             self._rules.append(_Rule(fault, meant, path, at - 1, times))
 

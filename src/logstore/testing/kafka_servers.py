@@ -6,6 +6,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from logstore.arguments import check_callable, did_you_mean, shown
@@ -45,7 +46,8 @@ class _Rule:
 class _Rules:
     """See :class:`KafkaServers`.
 
-    Lock: ``_lock`` guards the rules; a condition of a test is called with it held.
+    Lock: ``_lock`` guards the rules and their counts. A condition of a test is called without it, so that it
+    may ask for the requests.
     """
 
     def __init__(self) -> None:
@@ -77,15 +79,22 @@ class _Rules:
     def decide(self, request: Intercepted) -> Action | None:
         with self._lock:
             self._seen.append(request)
-            for rule in self._rules:
-                if rule.key is not request.key or (rule.when is not None and not rule.when(request)):
-                    continue
-                if rule.left is not None:
-                    rule.left -= 1
-                    if not rule.left:
-                        self._rules.remove(rule)
+            rules = [each for each in self._rules if each.key is request.key]
+        for rule in rules:
+            if (rule.when is None or rule.when(request)) and self._take(rule):
                 return rule.action
         return None
+
+    def _take(self, rule: _Rule) -> bool:
+        """Count a rule; false if it is used up or forgotten by now."""
+        with self._lock:
+            if rule not in self._rules:
+                return False
+            if rule.left is not None:
+                rule.left -= 1
+                if not rule.left:
+                    self._rules.remove(rule)
+        return True
 
 
 class KafkaServers(str):
@@ -158,18 +167,22 @@ def kafka(
 
     Args:
         topics: names and numbers of partitions to begin with. Others are created when clients ask for them.
-        topic: the settings of topics that are created without their own.
+        topic: the settings of topics that are created without their own; ``acks_all_durable`` is always off.
         settings: of the listener, such as ``num_partitions``; see :meth:`.Store.listen`.
 
     Raises:
         InvalidConfigError: a setting is unknown or out of range.
+        UsageError: ``topics`` is no dict of names and numbers.
 
     Cost: about 10 ms, 2 MB and one thread.
     """
+    if topics is not None and not isinstance(topics, dict):
+        raise UsageError(f'topics is {shown(topics)}; it must be a dict such as {{"orders": 3}}')
     rules = _Rules()
     with tempfile.TemporaryDirectory(prefix="logstore-kafka-") as directory:
         config = StoreConfig(
-            topic=topic or TopicConfig(acks_all_durable=False), group_min_session_timeout_ms=_SESSION_MS
+            topic=replace(topic or TopicConfig(), acks_all_durable=False),
+            group_min_session_timeout_ms=_SESSION_MS,
         )
         with open_store(directory, config=config) as store:
             for name, count in (topics or {}).items():

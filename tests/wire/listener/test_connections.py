@@ -16,6 +16,7 @@ from logstore.errors import InvalidConfigError, ReadOnlyError, StorageError, Usa
 from logstore.wire.apis import APIS, ApiKey
 from logstore.wire.handlers.table import HANDLERS
 from logstore.wire.headers import decode_response
+from logstore.wire.listener.intercepting import Refuse
 from logstore.wire.messages.cluster.api_versions import ApiVersionsRequest
 from logstore.wire.messages.cluster.metadata import MetadataRequest, TopicWanted
 from logstore.wire.messages.records import fetch, list_offsets, produce
@@ -130,6 +131,17 @@ def test_acks_0_has_no_answer_and_a_refusal_closes(listener, store):
         assert store["t"][0].log_end_offset == 1
         client.send(ApiKey.PRODUCE, produce_to("nothing", data, acks=0), 9)
         assert client.is_hung_up()
+
+
+def test_acks_0_has_no_answer_either_where_a_test_refuses_it(store):
+    store.create_topic("t")
+    with (
+        store.listen("127.0.0.1:0", intercept=lambda _: Refuse("NOT_LEADER_OR_FOLLOWER")) as listener,
+        RawClient(listener.address) as client,
+    ):
+        client.send(ApiKey.PRODUCE, produce_to("t", batch_of(store, b"one"), acks=0), 9)
+        assert client.is_hung_up()
+    assert store["t"][0].log_end_offset == 0
 
 
 def test_an_unknown_version_of_api_versions_is_answered_in_the_oldest(client):

@@ -36,6 +36,10 @@ class World:
     """Time, chance, and a network."""
 
     def __init__(self, seed: int | str, faults: NetworkFaults | None = None) -> None:
+        """
+        Raises:
+            ValueError: the delays are below 0, or the least one is above the most.
+        """
         self.rng = random.Random(seed)
         self.now_ms = 0
         self.network = Network(self, faults or NetworkFaults())
@@ -48,12 +52,12 @@ class World:
         heapq.heappush(self._events, (self.now_ms + max(delay_ms, 0), self._next, action))
 
     def run(self, until_ms: int) -> None:
-        """Let time pass up to then."""
+        """Let time pass up to then; nothing if it is later already."""
         events = self._events
         while events and events[0][0] <= until_ms:
             self.now_ms, _, action = heapq.heappop(events)
             action()
-        self.now_ms = until_ms
+        self.now_ms = max(self.now_ms, until_ms)
 
 
 class Network:
@@ -61,10 +65,17 @@ class Network:
     way is cut: one direction of it, or both."""
 
     def __init__(self, world: World, faults: NetworkFaults) -> None:
+        least_ms, most_ms = faults.least_delay_ms, faults.most_delay_ms
+        if not 0 <= least_ms <= most_ms:
+            raise ValueError(
+                f"least_delay_ms is {least_ms} and most_delay_ms {most_ms}; it must be 0 <= least <= most"
+            )
         self._world = world
         self.faults = faults
         self._places: dict[Place, Callable[[Any], object]] = {}
         self._cut: set[tuple[Place, Place]] = set()
+        self._cut_counts: dict[tuple[Place, Place], int] = {}
+        """How often each way was cut: what was under way then is lost, although the way may be open again."""
 
     def connect(self, place: Place, receive: Callable[[Any], object]) -> None:
         """What arrives at a place goes there from now on."""
@@ -76,12 +87,15 @@ class Network:
 
     def cut(self, source: Place, target: Place) -> None:
         """Nothing arrives from one place at the other; the other way round it does."""
-        self._cut.add((source, target))
+        way = (source, target)
+        self._cut.add(way)
+        self._cut_counts[way] = self._cut_counts.get(way, 0) + 1
 
     def isolate(self, place: Place, others: Iterable[Place]) -> None:
         """Cut a place off, in both directions."""
         for other in others:
-            self._cut |= {(place, other), (other, place)}
+            self.cut(place, other)
+            self.cut(other, place)
 
     def heal(self) -> None:
         """Cut nothing any more."""
@@ -90,14 +104,15 @@ class Network:
     def send(self, source: Place, target: Place, message: object) -> None:
         """A message that arrives or does not. What is under way when a way is cut is lost."""
         rng, faults = self._world.rng, self.faults
+        cut_count = self._cut_counts.get((source, target), 0)
         copies = 2 if faults.duplication and rng.random() < faults.duplication else 1
         for _ in range(copies):
             if faults.loss and rng.random() < faults.loss:
                 continue
             delay_ms = rng.randint(faults.least_delay_ms, faults.most_delay_ms)
-            self._world.call_later(delay_ms, lambda: self._arrive(source, target, message))
+            self._world.call_later(delay_ms, lambda: self._arrive(source, target, message, cut_count))
 
-    def _arrive(self, source: Place, target: Place, message: object) -> None:
-        receive = self._places.get(target)
-        if receive is not None and (source, target) not in self._cut:
+    def _arrive(self, source: Place, target: Place, message: object, cut_count: int) -> None:
+        receive, way = self._places.get(target), (source, target)
+        if receive is not None and way not in self._cut and self._cut_counts.get(way, 0) == cut_count:
             receive(message)

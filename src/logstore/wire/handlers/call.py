@@ -297,5 +297,6 @@ class Answers(Protocol):
         ...
 
     def refuse(self, request: Any, code: ErrorCode, version: int) -> Any:
-        """A response that says of everything in the request what went wrong."""
+        """A response that says of everything in the request what went wrong; ``HANG_UP`` where the client
+        waits for none."""
         ...

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from logstore.arguments import did_you_mean, shown
 from logstore.broker.codes import ErrorCode
 from logstore.errors import UsageError
+from logstore.partition.arguments import check_timeout
 
 if TYPE_CHECKING:
     from logstore.wire.apis import ApiKey
@@ -27,9 +28,16 @@ class Intercepted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Answer later; requests of the same connection wait, too."""
+    """Answer later; requests of the same connection wait, too.
+
+    Raises:
+        UsageError: not a number of seconds, 0 or above.
+    """
 
     seconds: float
+
+    def __post_init__(self) -> None:
+        check_timeout(self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +62,7 @@ class Refuse:
     """Kafka's name for it, such as ``NOT_LEADER_OR_FOLLOWER``."""
 
     def __post_init__(self) -> None:
-        names = ErrorCode.__members__
+        names = ErrorCode.__members__.keys() - {"NONE"}
         if self.error not in names:
             raise UsageError(f"there is no error {shown(self.error)}{did_you_mean(self.error, names)}")
 

@@ -159,8 +159,10 @@ def _part(outcome: ProducedPartition, version: int) -> PartitionResult:
     )
 
 
-def refuse(request: ProduceRequest, code: ErrorCode, version: int) -> ProduceResponse:
+def refuse(request: ProduceRequest, code: ErrorCode, version: int) -> ProduceResponse | NoAnswer:
     """The same error for every partition."""
+    if request.acks == ACKS_NONE:
+        return HANG_UP
     return ProduceResponse(
         tuple(
             TopicResult(

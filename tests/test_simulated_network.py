@@ -1,0 +1,41 @@
+"""The network and the time of the simulator, as tests of other programs use them."""
+
+import pytest
+
+from logstore.testing import NetworkFaults, World
+
+
+def test_what_is_under_way_when_a_way_is_cut_is_lost_though_it_is_healed_at_once():
+    world, got = World(seed=1), []
+    world.network.connect("a", got.append)
+    world.network.send("b", "a", "under way")
+    world.network.send("c", "a", "from elsewhere")
+    world.network.cut("b", "a")
+    world.network.heal()
+    world.network.send("b", "a", "later")
+    world.run(until_ms=100)
+    assert sorted(got) == ["from elsewhere", "later"]
+
+
+def test_a_place_that_is_isolated_hears_and_says_nothing():
+    world, got = World(seed=1), []
+    for place in ("a", "b"):
+        world.network.connect(place, got.append)
+    world.network.isolate("a", ["b"])
+    world.network.send("a", "b", 1)
+    world.network.send("b", "a", 2)
+    world.run(until_ms=100)
+    assert got == []
+
+
+def test_time_does_not_go_back():
+    world = World(seed=1)
+    world.run(until_ms=100)
+    world.run(until_ms=50)
+    assert world.now_ms == 100
+
+
+@pytest.mark.parametrize("delays", [{"most_delay_ms": 0}, {"least_delay_ms": -1}])
+def test_delays_that_no_message_can_have_are_refused(delays):
+    with pytest.raises(ValueError, match="0 <= least <= most"):
+        World(seed=1, faults=NetworkFaults(**delays))
