@@ -386,6 +386,11 @@ def rest_at_exit(owner: T, rest: Callable[[T], None]) -> None:
     _with_threads[owner] = rest
 
 
+def rest_no_more(owner: object) -> None:
+    """Its threads have ended."""
+    _with_threads.pop(owner, None)
+
+
 def _rest_all() -> None:
     for owner, rest in list(_with_threads.items()):
         rest(owner)

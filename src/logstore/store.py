@@ -1123,22 +1123,12 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         for listener in listeners:
             listener.close()
         if counted is not None:
-            self._close_producers(counted)
+            counted.close_producers()
         for consumer in consumers:
             consumer.note_closed_store()
         if self._broker is not None:
             self._broker.close()
         self._directory.close()
-
-    @staticmethod
-    def _close_producers(counted: ClientCounts) -> None:
-        from logstore.clients.settings import DELIVERY_SECONDS
-
-        for producer in counted.living_producers():
-            try:
-                producer.close(DELIVERY_SECONDS)
-            except LogstoreError as error:
-                warn("a producer was closed with its store: %s", error)
 
     def __enter__(self) -> Self:
         return self

@@ -43,3 +43,32 @@ def test_a_finalizer_at_the_end_of_the_program_appends_and_closes(tmp_path, part
     with logstore.open(tmp_path / "s") as store:
         assert [record.value for record in store["t"].read()] == [b"begun", b"ended"]
         assert store.was_clean is (end == "close")
+
+
+PRODUCING = """
+    import sys, logstore
+
+    class Owner:
+        def __init__(self, path, acks):
+            self.store = logstore.open(path)
+            self.store.create_topic("t")
+            self.producer = self.store.producer(acks=acks)
+            self.producer.send("t", b"begun").result()
+
+        def __del__(self):
+            self.producer.send("t", b"ended")
+            self.producer.close()
+            self.store.close()
+
+    owner = Owner(sys.argv[1], int(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_finalizer_at_the_end_of_the_program_closes_a_producer(tmp_path, acks):
+    """It waited for a thread that was not there any more."""
+    program = [sys.executable, "-c", textwrap.dedent(PRODUCING), tmp_path / "s", str(acks)]
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=30)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    with logstore.open(tmp_path / "s") as store:
+        assert [record.value for record in store["t"].read()] == [b"begun", b"ended"]

@@ -15,8 +15,11 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 from logstore.clients.positions import NO_POSITION, Positions
+from logstore.clients.settings import DELIVERY_SECONDS
 from logstore.counting import BYTES, SECONDS, Histogram
+from logstore.errors import LogstoreError
 from logstore.model import TopicPartition
+from logstore.warning import warn
 
 
 class Buffer(Protocol):
@@ -172,10 +175,15 @@ class ClientCounts:
         with self._lock:
             self._consumers.setdefault(group or "", _Kept(ConsumerCounts)).keep(consumer, counts)
 
-    def living_producers(self) -> list[Any]:
-        """The producers that still exist."""
+    def close_producers(self) -> None:
+        """Close those that still exist: their store is about to be closed."""
         with self._lock:
-            return self._producers.clients()
+            producers = self._producers.clients()
+        for producer in producers:
+            try:
+                producer.close(DELIVERY_SECONDS)
+            except LogstoreError as error:
+                warn("a producer was closed with its store: %s", error)
 
     def producers(self) -> tuple[ProducerCounts, int]:
         """The sum of all producers, and the bytes that wait in them."""

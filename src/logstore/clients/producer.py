@@ -41,6 +41,7 @@ from logstore.format.loops import partition_for_key
 from logstore.lock import ForkFlag
 from logstore.model import BoundToProcess, Moment
 from logstore.partition.arguments import check_timeout
+from logstore.schedule import rest_at_exit, rest_no_more
 from logstore.serializing import EncoderChoice
 from logstore.turns import Bell
 
@@ -53,6 +54,8 @@ _ANY_RECORD: Final = TopicConfig(
 """Of a topic whose settings the client may not know: the right to write does not include that. The broker
 checks the records."""
 _LONGEST_WAIT_MS = 3_600_000
+_END_SECONDS = 1.0
+"""How long a program that ends waits for the thread, which may be in a callback."""
 _REST_MS = 1_000
 """So long without a record, and the thread ends: thousands of producers may have an open transaction each."""
 
@@ -112,6 +115,7 @@ class Producer(BoundToProcess):
         )
         self._thread: threading.Thread | None = None
         self._is_closed = False
+        self._is_ending = False
         if self._transacting is not None:
             self._transacting.start()
 
@@ -351,6 +355,7 @@ class Producer(BoundToProcess):
         if self._thread is None:
             with self._accumulator.lock:
                 if self._thread is None and not self._is_closed:
+                    rest_at_exit(self, Producer._rest)
                     thread = threading.Thread(target=self._run, name="logstore-producer", daemon=True)
                     thread.start()
                     self._thread = thread
@@ -367,7 +372,7 @@ class Producer(BoundToProcess):
         accumulator, known_count = self._accumulator, -1
         while True:
             next_ms = self._sender.drive()
-            if self._is_closed and not accumulator.undelivered_count:
+            if self._is_ending or (self._is_closed and not accumulator.undelivered_count):
                 return
             is_resting = False
             if accumulator.batch_count != known_count:  # others may follow: be awake before those are due
@@ -388,12 +393,21 @@ class Producer(BoundToProcess):
         first, and then looks for a thread. So one of the two sees the other."""
         thread, self._thread = self._thread, None
         if not self._accumulator.undelivered_count and not self._is_closed:
+            rest_no_more(self)
             return False
         with self._accumulator.lock:
             if self._thread is not None:
                 return False  # another was started meanwhile
             self._thread = thread
             return True
+
+    def _rest(self) -> None:
+        """The program ends, and threads with it, wherever they are: a finalizer has to send by itself."""
+        self._is_ending, self._has_thread = True, False
+        thread = self._thread
+        if thread is not None and thread.is_alive():  # not that of a parent process
+            self._bell.ring()
+            thread.join(_END_SECONDS)
 
     def run_due(self) -> int:
         """Send what is due, in this thread. For a producer with a clock set by hand, which has no thread.
