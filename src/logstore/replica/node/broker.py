@@ -93,13 +93,13 @@ _WHY_NOT = "this node does not lead the partition"
 class Changing(Protocol):
     """Changes topics of the cluster."""
 
-    def create_topics(self, request: CreateTopicsRequest) -> TopicsResult: ...
+    def create_topics(self, request: CreateTopicsRequest) -> Pending[TopicsResult]: ...
 
-    def delete_topics(self, request: DeleteTopicsRequest) -> TopicsResult: ...
+    def delete_topics(self, request: DeleteTopicsRequest) -> Pending[TopicsResult]: ...
 
-    def create_partitions(self, request: CreatePartitionsRequest) -> TopicsResult: ...
+    def create_partitions(self, request: CreatePartitionsRequest) -> Pending[TopicsResult]: ...
 
-    def alter_configs(self, request: AlterConfigsRequest) -> TopicsResult: ...
+    def alter_configs(self, request: AlterConfigsRequest) -> Pending[TopicsResult]: ...
 
 
 class NodeBroker(ShareBroker):
@@ -311,16 +311,16 @@ class NodeBroker(ShareBroker):
         return DescribedConfig(name, NONE, settings_of(config, with_documentation=with_documentation))
 
     def create_topics(self, request: CreateTopicsRequest) -> Pending[TopicsResult]:
-        return Answered(self._changing.create_topics(request))
+        return self._changing.create_topics(request)
 
     def delete_topics(self, request: DeleteTopicsRequest) -> Pending[TopicsResult]:
-        return Answered(self._changing.delete_topics(request))
+        return self._changing.delete_topics(request)
 
     def create_partitions(self, request: CreatePartitionsRequest) -> Pending[TopicsResult]:
-        return Answered(self._changing.create_partitions(request))
+        return self._changing.create_partitions(request)
 
     def alter_configs(self, request: AlterConfigsRequest) -> Pending[TopicsResult]:
-        return Answered(self._changing.alter_configs(request))
+        return self._changing.alter_configs(request)
 
 
 def _now(pending: Pending[T]) -> T:

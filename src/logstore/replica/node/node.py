@@ -38,6 +38,7 @@ from logstore.replica.node.controller.adopting import Adoption
 from logstore.replica.node.controller.changing import ClusterTopics
 from logstore.replica.node.controller.controlling import Controlling
 from logstore.replica.node.controller.deciding import Decisions, TopicRules
+from logstore.replica.node.controller.passing_on import ThroughController
 from logstore.replica.node.fetching import Fetchers
 from logstore.replica.node.life import LifeFile
 from logstore.replica.node.limiting import CatchUpLimit
@@ -223,16 +224,20 @@ class Node:
         def control() -> Control | None:
             return self._controlling.control
 
+        def session() -> Session | None:
+            return self._session
+
         self._changing = ClusterTopics(self.directory, view, control, replication_factor)
+        peers = Peers(self._endpoint_of, self._connect)
         return NodeBroker(
             self.directory,
             self.node_id,
             self._replicas,
             view,
-            self._changing,
+            ThroughController(self.node_id, self._changing, view, session, peers),
             self._is_coming,
-            Peers(self._endpoint_of, self._connect),
-            lambda: self._session,
+            peers,
+            session,
             self._was_deleted,
             Administering(view, self._decisions, control, self._limit),
             read_from_followers=read_from_followers,

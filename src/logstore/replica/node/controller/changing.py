@@ -1,4 +1,4 @@
-"""Changes of the cluster's topics, made by the controller. Clients ask it, as metadata names it."""
+"""Changes of the cluster's topics, made by the controller."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from logstore.broker.requests import (
 )
 from logstore.broker.settings import settings_of
 from logstore.config import TopicConfig
-from logstore.errors import TopicExistsError, UnknownTopicError, UsageError
+from logstore.errors import InvalidTopicError, TopicExistsError, UnknownTopicError, UsageError
 from logstore.format.names import (
     OFFSETS_TOPIC,
     SHARE_STATE_TOPIC,
@@ -92,6 +92,8 @@ class ClusterTopics:
         config = TopicConfig.from_properties({**defaults, **topic.settings})
         check_new_topic_name(topic.name)
         clash = next((each for each in view.topics if has_name_clash(each, topic.name)), None)
+        if clash is not None and clash != topic.name:
+            raise InvalidTopicError(f"topic {topic.name!r} differs only in '.' and '_' from {clash!r}")
         if clash is not None:
             raise TopicExistsError(f"topic {clash!r} exists")
         missing = self._missing_nodes(view, topic)
