@@ -11,6 +11,7 @@ import pytest
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Answered
 from logstore.broker.requests import DeleteTopicsRequest, TopicOutcome, TopicsResult
+from logstore.model import TopicPartition
 from logstore.replica.node.controller.passing_on import ThroughController
 from logstore.wire.apis import ApiKey
 from logstore.wire.messages.cluster import metadata
@@ -93,6 +94,20 @@ def test_what_the_controller_refuses_is_told(client):
     assert again.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
     clash = create(client, "a_b", partition_count=1, replication_factor=1)
     assert clash.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_of_two_names_that_clash_one_is_made(cluster, client):
+    """Also if the controller has not heard of the first one yet: no node can hold both."""
+    topics = tuple(create_topics.Topic(name, 1, 1) for name in ("a.b", "a_b", "a.c"))
+    made = client.ask(ApiKey.CREATE_TOPICS, create_topics.CreateTopicsRequest(topics)).topics
+    codes = [each.error_code for each in made]
+    assert codes == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.NONE]
+
+    gone = delete_topics.DeleteTopicsRequest(topic_names=("a.b",))
+    client.ask(ApiKey.DELETE_TOPICS, gone, version=5)
+    eventually(lambda: "a.b" not in cluster.view.topics)
+    assert create(client, "a_b", partition_count=1, replication_factor=1).error_code == ErrorCode.NONE
+    cluster.leader_of(TopicPartition("a_b", 0))
 
 
 def through_controller(answer, *, has_lease=True, seat=2):

@@ -1,9 +1,14 @@
-"""Changes of the cluster's topics, made by the controller."""
+"""Changes of the cluster's topics, made by the controller.
+
+Lock: ``ClusterTopics._lock`` guards the names of topics that are on their way into the view.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from logstore.broker.administering import changed_settings, check_count, check_more, outcome_of
@@ -40,6 +45,8 @@ from logstore.replica.rules.reassigning import target
 _NO_FACTOR = -1
 _MOST_BY_ITSELF = 3
 """Replicas of a partition, if nobody says how many: what production clusters have."""
+_COMING_SECONDS = 5.0
+"""In which the view has a topic that was made, or does not get it any more."""
 _THROTTLED = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
 """Kafka's tool names so what it moves slowly. Here a node's limit is for all that is not in sync."""
 _OF_COORDINATORS = {OFFSETS_TOPIC: True, TRANSACTIONS_TOPIC: True, SHARE_STATE_TOPIC: False}
@@ -62,6 +69,9 @@ class ClusterTopics:
         self._control = control
         self._replication_factor = replication_factor
         self._chance = random.Random()  # noqa: S311 - no secret
+        self._lock = threading.Lock()
+        self._coming: dict[str, float] = {}
+        """Names of topics that this controller makes, and until when the view may not have them yet."""
 
     def _as_controller(
         self, names: Sequence[str], change: Callable[[Control, int], TopicOutcome | object]
@@ -91,11 +101,9 @@ class ClusterTopics:
         defaults = self._directory.config.topic.to_properties()
         config = TopicConfig.from_properties({**defaults, **topic.settings})
         check_new_topic_name(topic.name)
-        clash = next((each for each in view.topics if has_name_clash(each, topic.name)), None)
-        if clash is not None and clash != topic.name:
-            raise InvalidTopicError(f"topic {topic.name!r} differs only in '.' and '_' from {clash!r}")
-        if clash is not None:
-            raise TopicExistsError(f"topic {clash!r} exists")
+        if topic.name in view.topics:
+            raise TopicExistsError(f"topic {topic.name!r} exists")
+        _check_clash(topic.name, view.topics)
         missing = self._missing_nodes(view, topic)
         if missing is not None:
             return TopicOutcome(topic.name, ErrorCode.INVALID_REPLICATION_FACTOR, missing)
@@ -104,6 +112,7 @@ class ClusterTopics:
             self.ensure_coordinators(control, view)
         topic_id = None
         if not is_trial:
+            self._claim(topic.name)
             isr = [_living(view.registrations, each) for each in replicas]
             topic_id = control.create_topic(topic.name, replicas, isr, config=dict(topic.settings))
         return TopicOutcome(
@@ -114,6 +123,24 @@ class ClusterTopics:
             replication_factor=len(replicas[0]),
             settings=settings_of(config),
         )
+
+    def _claim(self, name: str) -> None:
+        """Of two topics whose names clash only one is made, however quickly they follow each other: no node
+        could hold the other.
+
+        Raises:
+            InvalidTopicError: the name clashes with one that was claimed.
+        """
+        with self._lock:
+            now, known = time.monotonic(), self._view().topics
+            self._coming = {each: until for each, until in self._coming.items() if until > now}
+            _check_clash(name, [*known, *self._coming])
+            self._coming[name] = now + _COMING_SECONDS
+
+    def _delete(self, control: Control, name: str) -> None:
+        control.delete_topic(name)
+        with self._lock:
+            self._coming.pop(name, None)
 
     def ensure_coordinators(self, control: Control, view: View) -> None:
         """Who has topics has groups, transactions and queues: their topics are made with the first one."""
@@ -156,7 +183,7 @@ class ClusterTopics:
 
     def delete_topics(self, request: DeleteTopicsRequest) -> TopicsResult:
         names = request.names
-        return self._as_controller(names, lambda control, at: control.delete_topic(names[at]))
+        return self._as_controller(names, lambda control, at: self._delete(control, names[at]))
 
     def create_partitions(self, request: CreatePartitionsRequest) -> TopicsResult:
         topics = request.topics
@@ -202,6 +229,16 @@ class ClusterTopics:
         TopicConfig.from_properties(settings)
         if not is_trial:
             control.set_config(wanted.name, own_settings(self._directory, settings))
+
+
+def _check_clash(name: str, others: Iterable[str]) -> None:
+    """
+    Raises:
+        InvalidTopicError: another name differs only in ``.`` and ``_``, which Kafka treats as the same.
+    """
+    clash = next((each for each in others if each != name and has_name_clash(each, name)), None)
+    if clash is not None:
+        raise InvalidTopicError(f"topic {name!r} differs only in '.' and '_' from {clash!r}")
 
 
 def _racks(view: View) -> dict[int, str | None]:
