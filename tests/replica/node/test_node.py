@@ -12,7 +12,7 @@ import logstore
 from logstore import replica
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import wait_for
-from logstore.broker.requests import CreateTopicsRequest, NewTopic
+from logstore.broker.requests import CreateTopicsRequest, MetadataRequest, NewTopic
 from logstore.errors import LogstoreError, StorageError, UsageError
 from logstore.model import Role, TopicPartition
 from logstore.replica import Node
@@ -90,7 +90,7 @@ def test_a_store_follows_a_cluster_and_counts_for_nothing(cluster, tmp_path):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"node_id": 2**31}, {"rack": 3}, {"rack": ""}, {"peer_tls": 1}, {"peer_sasl": "x"}],
+    [{"node_id": 2**31}, {"rack": 3}, {"rack": ""}, {"rack": "a" * 256}, {"peer_tls": 1}, {"peer_sasl": "x"}],
     ids=lambda each: next(iter(each)),
 )
 def test_arguments_that_would_mislead_clients(tmp_path, wrong):
@@ -138,6 +138,18 @@ def test_what_a_node_leads_is_not_cut_off(cluster, cut):
         getattr(cluster.log(leader, T), cut)(1)
     assert read(cluster) == [b"1", b"2"]
     assert send(cluster, [b"3"]) == [2]
+
+
+def test_a_partition_whose_state_is_damaged_is_a_partition(cluster):
+    """Keys would go elsewhere if the topic had one fewer."""
+    create(cluster, partitions=3)
+    view = cluster.view
+    left = {each: state for each, state in view.partitions.items() if each != ("t", 1)}
+    broker = cluster.nodes[1]._broker
+    broker._view = lambda: view._replace(partitions=left)
+    (topic,) = broker.metadata(MetadataRequest(("t",))).poll().topics
+    assert [each.partition for each in topic.partitions] == [0, 1, 2]
+    assert topic.partitions[1].error is ErrorCode.LEADER_NOT_AVAILABLE
 
 
 @pytest.mark.parametrize("port_stays", [True, False])

@@ -351,8 +351,18 @@ def _topic(view: View, name: str, parts: Iterable[tuple[int, PartitionState]]) -
     topic = view.topics.get(name)
     if topic is None:
         return TopicMetadata(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    partitions = tuple(_partition(view, number, state) for number, state in sorted(parts))
+    known = dict(parts)
+    partitions = tuple(
+        _partition(view, number, known[number]) if number in known else _unknown(number)
+        for number in range(max(known, default=-1) + 1)
+    )
     return TopicMetadata(name, NONE, topic.topic_id, name in INTERNAL_TOPICS, partitions)
+
+
+def _unknown(number: int) -> PartitionMetadata:
+    """Of a partition of which the coordinator's text is damaged. Without it clients would count one fewer:
+    keys would go elsewhere."""
+    return PartitionMetadata(number, ErrorCode.LEADER_NOT_AVAILABLE, -1, NO_EPOCH, (), ())
 
 
 def _partition(view: View, number: int, state: PartitionState) -> PartitionMetadata:
