@@ -11,7 +11,9 @@ import pytest
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Answered
 from logstore.broker.requests import DeleteTopicsRequest, TopicOutcome, TopicsResult
+from logstore.errors import StorageError
 from logstore.model import TopicPartition
+from logstore.replica.node.controller.changing import ClusterTopics
 from logstore.replica.node.controller.passing_on import ThroughController
 from logstore.wire.apis import ApiKey
 from logstore.wire.messages.cluster import metadata
@@ -108,6 +110,21 @@ def test_of_two_names_that_clash_one_is_made(cluster, client):
     eventually(lambda: "a.b" not in cluster.view.topics)
     assert create(client, "a_b", partition_count=1, replication_factor=1).error_code == ErrorCode.NONE
     cluster.leader_of(TopicPartition("a_b", 0))
+
+
+def test_the_coordinators_disk_is_not_the_nodes():
+    """Clients are told that their broker's disk fails of each error of a disk."""
+
+    def refuse(name):
+        raise StorageError(None, "the directory is gone")
+
+    control = SimpleNamespace(delete_topic=refuse)
+    topics = ClusterTopics(None, lambda: None, lambda: control, None)
+    (outcome,) = topics.delete_topics(DeleteTopicsRequest(("t",))).topics
+    assert (outcome.error, outcome.message) == (
+        ErrorCode.REQUEST_TIMED_OUT,
+        "the coordinator takes no changes now",
+    )
 
 
 def through_controller(answer, *, has_lease=True, seat=2):

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 from logstore.broker.administering import changed_settings, check_count, check_more, outcome_of
 from logstore.broker.codes import ErrorCode
@@ -27,7 +28,14 @@ from logstore.broker.requests import (
 )
 from logstore.broker.settings import settings_of
 from logstore.config import TopicConfig
-from logstore.errors import InvalidTopicError, TopicExistsError, UnknownTopicError, UsageError
+from logstore.errors import (
+    InvalidTopicError,
+    RetriableError,
+    StorageError,
+    TopicExistsError,
+    UnknownTopicError,
+    UsageError,
+)
 from logstore.format.names import (
     OFFSETS_TOPIC,
     SHARE_STATE_TOPIC,
@@ -41,6 +49,8 @@ from logstore.replica.node.assigning import config_of, own_settings
 from logstore.replica.node.controller.placement import place
 from logstore.replica.rules.partition_state import Member, Registration
 from logstore.replica.rules.reassigning import target
+
+T = TypeVar("T")
 
 _NO_FACTOR = -1
 _MOST_BY_ITSELF = 3
@@ -82,7 +92,7 @@ class ClusterTopics:
             return TopicsResult(tuple(TopicOutcome(name, ErrorCode.NOT_CONTROLLER, why) for name in names))
         return TopicsResult(
             tuple(
-                outcome_of(name, lambda number=number: change(control, number))  # type: ignore[misc]
+                outcome_of(name, lambda number=number: _at_coordinator(change, control, number))  # type: ignore[misc]
                 for number, name in enumerate(names)
             )
         )
@@ -229,6 +239,17 @@ class ClusterTopics:
         TopicConfig.from_properties(settings)
         if not is_trial:
             control.set_config(wanted.name, own_settings(self._directory, settings))
+
+
+def _at_coordinator(change: Callable[[Control, int], T], control: Control, number: int) -> T:
+    """
+    Raises:
+        RetriableError: the coordinator's disk has no room, or its directory is gone: not this node's.
+    """
+    try:
+        return change(control, number)
+    except StorageError as error:
+        raise RetriableError("the coordinator takes no changes now") from error
 
 
 def _check_clash(name: str, others: Iterable[str]) -> None:
