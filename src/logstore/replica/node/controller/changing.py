@@ -161,7 +161,7 @@ class ClusterTopics:
     def _make_internal(self, control: Control, view: View, name: str, *, is_compacted: bool) -> None:
         replicas = place(_racks(view), 1, self._possible_factor(view), self._chance)
         isr = [_living(view.registrations, each) for each in replicas]
-        config = internal_config(self._directory.config, is_compacted=is_compacted).to_properties()
+        config = internal_config(self._directory.config, is_compacted=is_compacted)
         own = own_settings(self._directory, config)
         with suppress(TopicExistsError):
             control.create_topic(name, replicas, isr, config=own)
@@ -237,8 +237,20 @@ class ClusterTopics:
         defaults = self._directory.config.topic.to_properties()
         settings = changed_settings(defaults, config_of(self._directory, topic), wanted)
         TopicConfig.from_properties(settings)
+        own = _given(topic.config, wanted, settings)
+        TopicConfig.from_properties({**defaults, **own})
         if not is_trial:
-            control.set_config(wanted.name, own_settings(self._directory, settings))
+            control.set_config(wanted.name, own)
+
+
+def _given(before: Mapping[str, str], change: ConfigChange, after: Mapping[str, str]) -> dict[str, str]:
+    """The settings that somebody has given a topic, after a change: also those that this node has by default.
+    Others have other defaults, and so may this one some day."""
+    own = {} if change.replaces else dict(before)
+    own |= {name: after[name] for name in (*change.appended, *change.subtracted)}
+    own |= {name: value for name, value in change.settings.items() if value is not None}
+    removed = {name for name, value in change.settings.items() if value is None}
+    return {name: value for name, value in own.items() if name not in removed}
 
 
 def _at_coordinator(change: Callable[[Control, int], T], control: Control, number: int) -> T:
