@@ -20,9 +20,9 @@ def changed(before, change):
     directory = SimpleNamespace(
         config=StoreConfig(topic=TopicConfig(min_insync_replicas=2, cleanup_policy="compact"))
     )
-    view = SimpleNamespace(topics={"t": SimpleNamespace(config=before)})
+    view = SimpleNamespace(topics={"t": SimpleNamespace(config={"flush.ms": "9"})})  # of some time ago
     stored = {}
-    control = SimpleNamespace(set_config=lambda name, config: stored.update(config))
+    control = SimpleNamespace(configure_topic=lambda name, change: stored.update(change(before)))
     topics = ClusterTopics(directory, lambda: view, lambda: control, None)
     (outcome,) = topics.alter_configs(AlterConfigsRequest((change,))).topics
     assert outcome.error.name == "NONE", outcome

@@ -45,7 +45,7 @@ from logstore.format.names import (
 )
 from logstore.logdir.directory import LogDirectory
 from logstore.replica.coordination.interface import Control, Topic, View
-from logstore.replica.node.assigning import config_of, own_settings
+from logstore.replica.node.assigning import own_settings
 from logstore.replica.node.controller.placement import place
 from logstore.replica.rules.partition_state import Member, Registration
 from logstore.replica.rules.reassigning import target
@@ -231,16 +231,22 @@ class ClusterTopics:
         )
 
     def _configure(self, control: Control, wanted: ConfigChange, *, is_trial: bool) -> None:
-        topic = self._topic(self._view(), wanted.name)
         given = {name: value for name, value in wanted.settings.items() if name not in _THROTTLED}
         wanted = wanted._replace(settings=given)
         defaults = self._directory.config.topic.to_properties()
-        settings = changed_settings(defaults, config_of(self._directory, topic), wanted)
-        TopicConfig.from_properties(settings)
-        own = _given(topic.config, wanted, settings)
-        TopicConfig.from_properties({**defaults, **own})
-        if not is_trial:
-            control.set_config(wanted.name, own)
+
+        def change(before: Mapping[str, str]) -> dict[str, str]:
+            now = TopicConfig.from_properties({**defaults, **before})
+            settings = changed_settings(defaults, now, wanted)
+            TopicConfig.from_properties(settings)
+            own = _given(before, wanted, settings)
+            TopicConfig.from_properties({**defaults, **own})
+            return own
+
+        if is_trial:
+            change(self._topic(self._view(), wanted.name).config)
+        else:  # the view may not have the last change yet
+            control.configure_topic(wanted.name, change)
 
 
 def _given(before: Mapping[str, str], change: ConfigChange, after: Mapping[str, str]) -> dict[str, str]:
