@@ -517,11 +517,21 @@ class Topic(BoundToProcess, Sequence[Log]):
 
         Raises:
             InvalidConfigError: an unknown name or a bad value.
+            UsageError: the store is a node, or its directory is one's: settings are the cluster's.
         """
         changed = check_topic_config(config) or self.config
         if settings:
             changed = changed.with_settings(**settings)
-        return self._writable().configure(self.name, changed).config
+        return self._changed_here("configured").configure(self.name, changed).config
+
+    def _changed_here(self, what: str) -> LogDirectory:
+        """
+        Raises:
+            UsageError: a node uses the directory: the topic is its cluster's.
+        """
+        directory = self._writable()
+        directory.check_not_of_node(f"topic {self.name!r} is not {what} here")
+        return directory
 
     def add_partitions(self, partitions: int, *, held: Iterable[int] | None = None) -> None:
         """Give the topic more partitions. Keys may then belong to other partitions than before; existing
@@ -534,8 +544,9 @@ class Topic(BoundToProcess, Sequence[Log]):
 
         Raises:
             UsageError: the topic has that many already, or ``held`` is not a list of new partitions' numbers.
+                Or the store is a node, or its directory is one's: topics are the cluster's.
         """
-        self._writable().add_partitions(self.name, partitions, held)
+        self._changed_here("grown").add_partitions(self.name, partitions, held)
 
     def hold(self, partitions: Iterable[int]) -> None:
         """Hold more of the topic's partitions in this directory. Durable, and atomic: a crash leaves all of
@@ -544,10 +555,11 @@ class Topic(BoundToProcess, Sequence[Log]):
         stay as they are.
 
         Raises:
-            UsageError: not a list of numbers of the topic's partitions; or the directory is a broker's.
+            UsageError: not a list of numbers of the topic's partitions; or the directory is a broker's, or a
+                running node's.
             TopicExistsError: a directory of another topic is in its place.
         """
-        self._writable().hold(self.name, partitions)
+        self._changed_here("held").hold(self.name, partitions)
 
     def let_go(self, partition: int) -> None:
         """Remove a partition with all its records from this directory, even if it is damaged or missing. Its
@@ -556,10 +568,11 @@ class Topic(BoundToProcess, Sequence[Log]):
 
         Raises:
             UnknownTopicError: the directory does not hold it.
-            UsageError: it is the only held partition. :meth:`Store.delete_topic` removes the topic.
+            UsageError: it is the only held partition: :meth:`Store.delete_topic` removes the topic. Or the
+                directory is a running node's.
             StorageError: the disk refused; the partition is held as before, or let go by the next open.
         """
-        self._writable().let_go(self.name, partition)
+        self._changed_here("let go").let_go(self.name, partition)
 
     def reopen(self, partition: int, *, accept_loss: bool = False) -> Log:
         """Open one partition again: after a failed fsync, or after its files were repaired or restored.

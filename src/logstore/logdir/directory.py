@@ -483,8 +483,12 @@ class LogDirectory:
 
         In a compacted topic the next open assumes that compaction made any gap. So before a topic becomes
         compacted, its logs are flushed, and begin to flush at each roll: a power cut then leaves no gaps.
+
+        Raises:
+            UsageError: the directory is that of a node which does not run.
         """
         self.check_open()
+        self._check_not_of_cluster(f"topic {name!r} is not configured here")
         with self._lock:
             topic = self.topic(name)
             logs = [log for log in self._usable_logs() if log.partition.topic == name]
@@ -522,17 +526,33 @@ class LogDirectory:
             self._gone += renamed
         self._remove_later(topic, renamed)
 
-    def _check_not_of_cluster(self, what: str, call: str) -> None:
+    def _check_not_of_cluster(self, what: str, call: str | None = None) -> None:
         """
+        Args:
+            call: what does it in the cluster; None: only Kafka's tools and admin clients do.
+
         Raises:
             UsageError: the directory is that of a node which does not run: it would bring the change into its
-                cluster, or lead with less than it had.
+                cluster, or lead with less than it had; or undo the change as soon as it runs.
         """
         if self.context.home.is_of_absent_node:
+            how = "Kafka's tools do it" if call is None else f"logstore.connect(...).{call}"
             raise UsageError(
                 f"{what}: {self.path} is the directory of a node, and its topics are its cluster's. Connect "
-                f"to the cluster: logstore.connect(...).{call}; or take the directory out of the cluster for "
-                f"good: move {NODE_NAME} away"
+                f"to the cluster: {how}; or take the directory out of the cluster for good: move {NODE_NAME} "
+                "away"
+            )
+
+    def check_not_of_node(self, what: str) -> None:
+        """For callers other than the node whose directory this is.
+
+        Raises:
+            UsageError: that node runs: the others would not hear of the change, and it would undo it.
+        """
+        if self.context.home.is_node_here:
+            raise UsageError(
+                f"{what}: the store is a node of a cluster, whose topics are changed through its nodes: by "
+                "logstore.connect(node.address), or by Kafka's tools"
             )
 
     def _tell_deletion(self, topic: TopicEntry) -> None:

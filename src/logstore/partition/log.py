@@ -531,6 +531,9 @@ class Log(CheckableLog):
 
         Batches are dropped whole: if ``offset`` lies inside one, its records below ``offset`` go too. An
         ``offset`` below the first segment empties the log.
+
+        Raises:
+            UsageError: the store is a node, which leads the partition: all replicas would lose the records.
         """
         return self.writer.removal.truncate_to(offset)
 
@@ -539,7 +542,7 @@ class Log(CheckableLog):
         leader's log.
 
         Raises:
-            UsageError: ``log_start_offset`` is above ``offset``.
+            UsageError: ``log_start_offset`` is above ``offset``; or as :meth:`truncate_to`.
         """
         self.writer.removal.truncate_fully_and_start_at(offset, log_start_offset=log_start_offset)
 

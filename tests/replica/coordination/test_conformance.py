@@ -270,15 +270,32 @@ def test_a_topic_is_there_whole_or_not_at_all(place):
     with pytest.raises(UsageError, match="each of them a replica"):
         create_topic(control, "none", replicas=[()])
 
-    control.set_config("orders", {})
+    control.configure_topic("orders", lambda before: {})
     eventually(lambda: there.view.topics["orders"].config == {})
     control.delete_topic("orders")
     eventually(lambda: not there.view.topics and not there.view.partitions)
-    for use in (control.delete_topic, lambda name: control.set_config(name, {})):
+    for use in (control.delete_topic, lambda name: control.configure_topic(name, dict)):
         with pytest.raises(UnknownTopicError):
             use("orders")
     wanted = uuid.uuid4()
     assert create_topic(control, "orders", topic_id=wanted) == wanted
+
+
+def test_no_change_of_a_topics_settings_is_lost(place):
+    """Each begins with what the last has left, also if that came in between, and whatever the view has."""
+    here = place.open()
+    control = register(here, 1).try_to_control()
+    create_topic(control, config={"a": "1"})
+
+    def change(before):
+        if "b" not in before:
+            control.configure_topic("t", lambda now: {**now, "b": "2"})
+        return {**before, "c": "3"}
+
+    control.configure_topic("t", change)
+    control.configure_topic("t", lambda before: {**before, "d": "4"})
+    wanted = {"a": "1", "b": "2", "c": "3", "d": "4"}
+    eventually(lambda: "t" in here.view.topics and here.view.topics["t"].config == wanted)
 
 
 def test_what_a_controller_left_half_done_is_swept_up(place):
@@ -536,7 +553,7 @@ def test_an_earlier_controller_changes_nothing(place):
         lambda: first.change({("t", 0): led}),
         lambda: create_topic(first, "u"),
         lambda: first.delete_topic("t"),
-        lambda: first.set_config("t", {}),
+        lambda: first.configure_topic("t", dict),
         first.resign,
     ):
         with pytest.raises(

@@ -212,7 +212,8 @@ def _try_to_register(coordinator, disk):
         return None
 
 
-def test_a_server_that_goes_away_is_said(fragile, opened):
+def test_a_server_that_goes_away_is_said(fragile, opened, caplog):
+    """By an error to each caller, and by one warning: kazoo has several a second, and says not of whom."""
     place = chroot(fragile)
     opened.append(place)
     here = place.open(session_ms=SESSION_MS)
@@ -223,6 +224,8 @@ def test_a_server_that_goes_away_is_said(fragile, opened):
         here.read_state(("t", 0))
     with pytest.raises(RetriableError):
         session.try_to_control()
+    (warning,) = (each.getMessage() for each in caplog.records if each.levelname == "WARNING")
+    assert warning.startswith(f"zookeeper://{place.where} does not answer")
     session.close()  # and this does not hang
 
 

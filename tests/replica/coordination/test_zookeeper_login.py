@@ -29,7 +29,7 @@ def test_only_nodes_with_the_login_read_and_change_what_is_kept(zookeeper, name)
         session.replace_text("users", lambda before: "hashed")
         eventually(lambda: "users" in second.view.texts)
         for other in (None, ("logstore", "wrong"), ("another", LOGIN[1])):
-            with pytest.raises(UsageError, match="refuses"):
+            with pytest.raises(UsageError, match=r"refuses.*made with another login"):
                 open_coordinator(name, 8_000, zookeeper_login=other)
         stranger = KazooClient(zookeeper.address)
         stranger.start()
@@ -40,6 +40,20 @@ def test_only_nodes_with_the_login_read_and_change_what_is_kept(zookeeper, name)
         finally:
             stranger.stop()
             stranger.close()
+    finally:
+        first.close()
+        second.close()
+
+
+@pytest.mark.interop
+def test_the_path_is_made_with_all_above_it(zookeeper):
+    name = f"zookeeper://{zookeeper.address}/several/clusters"
+    first, second = (open_coordinator(f"{name}/{each}", 8_000, zookeeper_login=LOGIN) for each in "ab")
+    try:
+        assert first.cluster_id != second.cluster_id
+        register(first, 1, Disk())
+        eventually(lambda: 1 in first.view.living)
+        assert not second.view.living
     finally:
         first.close()
         second.close()

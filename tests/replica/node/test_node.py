@@ -12,7 +12,7 @@ import logstore
 from logstore import replica
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import wait_for
-from logstore.broker.requests import CreateTopicsRequest, NewTopic
+from logstore.broker.requests import CreateTopicsRequest, MetadataRequest, NewTopic
 from logstore.errors import LogstoreError, StorageError, UsageError
 from logstore.model import Role, TopicPartition
 from logstore.replica import Node
@@ -90,7 +90,7 @@ def test_a_store_follows_a_cluster_and_counts_for_nothing(cluster, tmp_path):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"node_id": 2**31}, {"rack": 3}, {"rack": ""}, {"peer_tls": 1}, {"peer_sasl": "x"}],
+    [{"node_id": 2**31}, {"rack": 3}, {"rack": ""}, {"rack": "a" * 256}, {"peer_tls": 1}, {"peer_sasl": "x"}],
     ids=lambda each: next(iter(each)),
 )
 def test_arguments_that_would_mislead_clients(tmp_path, wrong):
@@ -103,13 +103,53 @@ def test_arguments_that_would_mislead_clients(tmp_path, wrong):
         Node(store, 2**31 - 1, coordinator=coordinator).close()
 
 
-def test_a_nodes_store_makes_and_deletes_no_topics(cluster):
-    create(cluster)
+def test_a_nodes_store_changes_no_topics(cluster):
+    """The others would not hear of it."""
+    create(cluster, partitions=2)
     store = cluster.stores[1]
-    for call in (lambda: store.create_topic("u"), lambda: store.delete_topic("t")):
+    topic = store["t"]
+    for call in (
+        lambda: store.create_topic("u"),
+        lambda: store.delete_topic("t"),
+        lambda: topic.configure(retention_ms=1_000),
+        lambda: topic.add_partitions(3),
+        lambda: topic.hold([1]),
+        lambda: topic.let_go(1),
+    ):
         with pytest.raises(UsageError, match="the store is a node of a cluster"):
             call()
-    assert send(cluster, [b"1"]) == [0]
+    assert (topic.config.retention_ms, len(topic)) == (-1, 2)
+    cluster.stop(1)
+    with (
+        logstore.open(store.path) as alone,
+        pytest.raises(UsageError, match=r"not configured here: .* is the directory of a node"),
+    ):
+        alone["t"].configure(retention_ms=1_000)
+
+
+@pytest.mark.parametrize("cut", ["truncate_to", "truncate_fully_and_start_at"])
+def test_what_a_node_leads_is_not_cut_off(cluster, cut):
+    """All replicas would lose it, though it was acknowledged."""
+    create(cluster)
+    cluster.wait_for_isr(T, 3)
+    assert send(cluster, [b"1", b"2"]) == [0, 1]
+    leader = cluster.leader_of(T).node_id
+    with pytest.raises(UsageError, match="t-0: this node leads it"):
+        getattr(cluster.log(leader, T), cut)(1)
+    assert read(cluster) == [b"1", b"2"]
+    assert send(cluster, [b"3"]) == [2]
+
+
+def test_a_partition_whose_state_is_damaged_is_a_partition(cluster):
+    """Keys would go elsewhere if the topic had one fewer."""
+    create(cluster, partitions=3)
+    view = cluster.view
+    left = {each: state for each, state in view.partitions.items() if each != ("t", 1)}
+    broker = cluster.nodes[1]._broker
+    broker._view = lambda: view._replace(partitions=left)
+    (topic,) = broker.metadata(MetadataRequest(("t",))).poll().topics
+    assert [each.partition for each in topic.partitions] == [0, 1, 2]
+    assert topic.partitions[1].error is ErrorCode.LEADER_NOT_AVAILABLE
 
 
 @pytest.mark.parametrize("port_stays", [True, False])

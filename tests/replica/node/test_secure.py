@@ -1,4 +1,4 @@
-"""Nodes that know each other by certificates, by passwords, or by both. Costs about 8 s."""
+"""Nodes that know each other by certificates, by passwords, or by both. Costs about 14 s."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from logstore.cli.nodes import _OF_NODE, read_node_file
 from logstore.config import StoreConfig, TopicConfig, parse_settings
 from logstore.errors import LogstoreError, UsageError
 from logstore.model import TopicPartition
+from logstore.replica.node import fetching
 from logstore.security import ClientTls, ServerTls
 from logstore.wire.handlers.settings import ListenerConfig
 from logstore.wire.remote.settings import Sasl
@@ -111,6 +112,27 @@ def test_a_node_that_was_not_told_how_follows_nobody(tmp_path, authority, caplog
         with cluster.connect() as remote:
             remote.create_topic("t")
             eventually(lambda: "listens with SSL, and this one connects with PLAINTEXT" in caplog.text)
+    finally:
+        cluster.close()
+
+
+@pytest.mark.parametrize(("by_whom", "why"), [("leader", "alert"), ("follower", "certificate verify failed")])
+def test_a_certificate_that_is_not_accepted(tmp_path, authority, caplog, monkeypatch, by_whom, why):
+    """By whom. It cannot be told from a network that breaks; but it lasts."""
+    monkeypatch.setattr(fetching, "_LONG_SECONDS", 0.3)
+    other = Authority(tmp_path / "other")
+    strange = other.certify("node-client", "/CN=node")
+    root = authority.root if by_whom == "leader" else other.root
+    cluster = Secure(tmp_path, authority, has_tls=True, has_sasl=False)
+    try:
+        cluster.stop(3)
+        cluster.start(3, peer_tls=ClientTls(root, *strange))
+        with cluster.connect() as remote:
+            remote.create_topic("t", partitions=3)
+        warnings = r"node \d does not answer as a leader: .*" + why
+        eventually(lambda: re.search(warnings, caplog.text))
+        time.sleep(0.4)
+        assert len(re.findall("does not answer as a leader", caplog.text)) <= 2, "once for each leader"
     finally:
         cluster.close()
 

@@ -418,7 +418,8 @@ def test_what_somebody_removes_from_the_coordinator_because_it_is_damaged_comes_
     tree = cluster.nodes[1]._coordinator._tree
     assert tree.commit([session.Write("/logstore/users", "{")]) is None
     eventually(lambda: "the users of the cluster cannot be read, and stay here as they were" in caplog.text)
-    with pytest.raises(CorruptionError):
+    assert "/logstore/users of the coordinator is not JSON" in caplog.text
+    with pytest.raises(CorruptionError, match="the users of the cluster are damaged, and were not changed"):
         two.users.remove("user0")
     assert all(len(names(each)) == 3 for each in (one, two))
     assert tree.commit([session.Delete("/logstore/users")]) is None

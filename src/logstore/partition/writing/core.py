@@ -20,7 +20,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from logstore.config import TopicConfig
-from logstore.errors import DiskFullError, StorageError
+from logstore.errors import DiskFullError, StorageError, UsageError
 from logstore.format.names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -369,9 +369,20 @@ class LogCore(LogGrowth):
             return self._start_over(old, offset, start, now_ms, reason)
 
     def _check_taken_away(self) -> None:
-        """Before the end of the log is taken away."""
+        """Before the end of the log is taken away. A node that another leader tells what to cut follows it by
+        then.
+
+        Raises:
+            UsageError: a node leads the log: its followers would cut the same off, acknowledged or not.
+        """
         home = self.context.home
         home.check_held()
+        if home.is_node_here and self.role is Role.LEADER:
+            raise UsageError(
+                f"{self.partition}: this node leads it, and all replicas would lose what is cut off here, "
+                "acknowledged or not. Delete the topic, or stop the node first: then others lead, with what "
+                "they have"
+            )
         if home.is_of_absent_node:  # it must not lead with less than it had
             home.note_loss()
 

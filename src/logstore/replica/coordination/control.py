@@ -168,14 +168,19 @@ class TreeControl:
         if self._commit([marker, Write(path, grown, described.version)]) is not None:  # now they are there
             raise RetriableError(f"topic {name!r} is being changed or deleted; try again")
 
-    def set_config(self, name: str, config: Mapping[str, str]) -> None:
-        path = layout.topic_path(name)
-        described = self._tree.read(path)
-        if described is not None:
+    def configure_topic(self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
+        path, config_path = layout.topic_path(name), layout.config_path(name)
+        while True:
+            described, stored = self._tree.read(path), self._tree.read(config_path)
+            if described is None or stored is None:
+                break
             marker = Check(layout.topic_id_path(layout.decode_topic_id(path, described.data)))
-            text = layout.encode_config(config)
-            if self._commit([marker, Write(layout.config_path(name), text)]) is None:
+            after = layout.encode_config(change(layout.decode_config(config_path, stored.data)))
+            refusal = self._commit([marker, Write(config_path, after, stored.version)])
+            if refusal is None:
                 return
+            if refusal.at == 0:  # it is not whole
+                break
         raise UnknownTopicError(f"there is no topic {name!r}")
 
     def resign(self) -> None:

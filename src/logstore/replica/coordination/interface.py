@@ -270,8 +270,9 @@ class Control(Protocol):
         """
         ...
 
-    def set_config(self, name: str, config: Mapping[str, str]) -> None:
-        """Replace the settings of a topic.
+    def configure_topic(self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
+        """Replace the settings of a topic: ``change`` gets the newest ones, maybe more than once, and returns
+        what they are to be. The view has them a little later.
 
         Raises:
             UnknownTopicError: there is none.

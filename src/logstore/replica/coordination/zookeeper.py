@@ -24,6 +24,7 @@ Locks: ``_Follower._lock`` and ``_SignsOfLife._lock`` guard what is noted, for s
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -50,7 +51,7 @@ from logstore.replica.coordination.tree import (
     Why,
     Write,
 )
-from logstore.warning import warn
+from logstore.warning import inform, warn
 
 try:
     from kazoo.client import KazooClient
@@ -59,6 +60,7 @@ try:
         ConnectionClosedError,
         ConnectionLoss,
         KazooException,
+        NoAuthError,
         NodeExistsError,
         NoNodeError,
         NotEmptyError,
@@ -75,6 +77,7 @@ except ImportError as error:
         f"a coordinator in ZooKeeper needs the package kazoo: {how_to_install('zookeeper')}"
     ) from error
 
+_KAZOO_LOGGER: Final = f"{__name__}.kazoo"
 _ANY_VERSION: Final = -1
 _MOST_STEPS: Final = 500
 _MOST_BYTES: Final = 400_000
@@ -120,6 +123,7 @@ class ZooKeeperTree:
         self.name = f"zookeeper://{hosts}"
         self.clock = clock
         self.patience_ms = session_ms
+        client_options.setdefault("logger", _quiet_logger())
         self._client = KazooClient(
             hosts,
             timeout=session_ms / 1000,
@@ -129,6 +133,8 @@ class ZooKeeperTree:
         self._is_closed = False
         self._fork_flag = ForkFlag.watch()
         self._is_connected = threading.Event()
+        self._is_away = False
+        """Whether it was there before, and somebody was told that it is not now."""
         self._follower: _Follower | None = None
         self._signs = _SignsOfLife(self._client, clock, session_ms)
         self._client.add_listener(self._on_state)
@@ -139,15 +145,24 @@ class ZooKeeperTree:
         try:
             self._wait_for_connection()
             if create:
-                self._client.ensure_path_async("/").get(timeout=self.patience_ms / 1000)
+                self._make_path()
         except BaseException as error:
             self.close()
             if isinstance(error, _UNKNOWN):
                 raise RetriableError(f"{self.name} does not answer: {error!r}") from None
             if isinstance(error, KazooException):
-                raise UsageError(f"{self.name} refuses this: {error!r}") from error
+                raise _refusal(self.name, error) from error
             raise
         self._signs.start()
+
+    def _make_path(self) -> None:
+        """With all above it, as Kafka does; kazoo sees nothing above its root. Nothing is asked meanwhile."""
+        client = self._client
+        root, client.chroot = client.chroot, ""
+        try:
+            client.ensure_path_async(root or "/").get(timeout=self.patience_ms / 1000)
+        finally:
+            client.chroot = root
 
     def _wait_for_connection(self) -> None:
         if not self._is_connected.wait(self.patience_ms / 1000):
@@ -157,9 +172,15 @@ class ZooKeeperTree:
         """Runs in kazoo's thread."""
         is_connected = state == KazooState.CONNECTED
         if is_connected:
+            if self._is_away:
+                inform("%s answers again", self.name)
+            self._is_away = False
             self._signs.on_connected()
             self._is_connected.set()
         else:
+            if self._is_connected.is_set() and not self._is_closed:
+                self._is_away = True
+                warn("%s does not answer: this process leads nothing once its lease is over", self.name)
             self._is_connected.clear()
             if state == KazooState.LOST:
                 self._signs.on_lost()
@@ -185,7 +206,7 @@ class ZooKeeperTree:
         except _UNKNOWN:
             return Refusal(Why.UNKNOWN)
         except KazooException as error:
-            raise UsageError(f"{self.name} refuses this: {error!r}") from error
+            raise _refusal(self.name, error) from error
         for at, result in enumerate(results):
             if isinstance(result, Exception) and not isinstance(result, RolledBackError):
                 why = _REASONS.get(type(result))
@@ -193,7 +214,7 @@ class ZooKeeperTree:
                     return Refusal(why, at)
                 if isinstance(result, _UNKNOWN):
                     return Refusal(Why.UNKNOWN)
-                raise UsageError(f"{self.name} refuses {steps[at].path}: {result!r}")
+                raise _refusal(self.name, result, steps[at].path)
         return None
 
     def read(self, path: str) -> Stored | None:
@@ -211,7 +232,7 @@ class ZooKeeperTree:
                 if time.monotonic() > deadline:
                     raise RetriableError(f"{self.name} does not answer: {error!r}") from None
             except KazooException as error:
-                raise UsageError(f"{self.name} refuses to show {path}: {error!r}") from error
+                raise _refusal(self.name, error, path) from error
 
     def begin_session(self, on_lost: Callable[[], None]) -> Lease:
         self._check_usable()
@@ -242,6 +263,25 @@ class ZooKeeperTree:
             self._follower.close()
         self._client.stop()
         self._client.close()
+
+
+def _quiet_logger() -> logging.Logger:
+    """For kazoo, which says of each attempt to connect that it has failed, several times a second."""
+    logger = logging.getLogger(_KAZOO_LOGGER)
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.ERROR)
+    return logger
+
+
+def _refusal(name: str, error: Exception, path: str = "") -> UsageError:
+    """What a server does not let this client do, as the error that a caller gets."""
+    advice = ""
+    if isinstance(error, NoAuthError):
+        advice = (
+            "; it was made with another login: give that one ([zookeeper] in a node's file, or login=), or "
+            "another path"
+        )
+    return UsageError(f"{name}{path} refuses this: {error!r}{advice}")
 
 
 def _add(transaction: Any, step: Step) -> None:
@@ -525,7 +565,7 @@ class ZooKeeperCoordinator(TreeCoordinator):
     ) -> None:
         """
         Args:
-            hosts: ``"host1:2181,host2:2181/path"``. The path is made if it is not there.
+            hosts: ``"host1:2181,host2:2181/path"``. The path is made if it is not there, and all above it.
             cluster_id: see :class:`.TreeCoordinator`.
             create: see :class:`.TreeCoordinator`.
             session_ms: after how long a node of which nothing is heard is dead. The server has bounds for it,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from uuid import UUID
 
+from logstore.broker.settings import settings_of
 from logstore.config import TopicConfig
 from logstore.errors import LogstoreError, UnknownTopicError
 from logstore.logdir.catalogue import TopicEntry
@@ -24,10 +25,11 @@ def config_of(directory: LogDirectory, topic: Topic) -> TopicConfig:
     return TopicConfig.from_properties({**directory.config.topic.to_properties(), **topic.config})
 
 
-def own_settings(directory: LogDirectory, settings: Mapping[str, str]) -> dict[str, str]:
-    """Those of a topic's settings that differ from the store's: what the cluster keeps of them."""
-    defaults = directory.config.topic.to_properties()
-    return {key: value for key, value in settings.items() if defaults.get(key) != value}
+def own_settings(directory: LogDirectory, config: TopicConfig) -> dict[str, str]:
+    """What the cluster keeps of the settings of a topic that one store has made: those that differ from every
+    store's, and those that this store gives topics by default, which other nodes need not have."""
+    names = config.to_properties().keys() | directory.config.topic.to_properties().keys()
+    return {each.name: each.value for each in settings_of(config) if each.name in names}
 
 
 class Assignment:

@@ -93,13 +93,13 @@ _WHY_NOT = "this node does not lead the partition"
 class Changing(Protocol):
     """Changes topics of the cluster."""
 
-    def create_topics(self, request: CreateTopicsRequest) -> TopicsResult: ...
+    def create_topics(self, request: CreateTopicsRequest) -> Pending[TopicsResult]: ...
 
-    def delete_topics(self, request: DeleteTopicsRequest) -> TopicsResult: ...
+    def delete_topics(self, request: DeleteTopicsRequest) -> Pending[TopicsResult]: ...
 
-    def create_partitions(self, request: CreatePartitionsRequest) -> TopicsResult: ...
+    def create_partitions(self, request: CreatePartitionsRequest) -> Pending[TopicsResult]: ...
 
-    def alter_configs(self, request: AlterConfigsRequest) -> TopicsResult: ...
+    def alter_configs(self, request: AlterConfigsRequest) -> Pending[TopicsResult]: ...
 
 
 class NodeBroker(ShareBroker):
@@ -311,16 +311,16 @@ class NodeBroker(ShareBroker):
         return DescribedConfig(name, NONE, settings_of(config, with_documentation=with_documentation))
 
     def create_topics(self, request: CreateTopicsRequest) -> Pending[TopicsResult]:
-        return Answered(self._changing.create_topics(request))
+        return self._changing.create_topics(request)
 
     def delete_topics(self, request: DeleteTopicsRequest) -> Pending[TopicsResult]:
-        return Answered(self._changing.delete_topics(request))
+        return self._changing.delete_topics(request)
 
     def create_partitions(self, request: CreatePartitionsRequest) -> Pending[TopicsResult]:
-        return Answered(self._changing.create_partitions(request))
+        return self._changing.create_partitions(request)
 
     def alter_configs(self, request: AlterConfigsRequest) -> Pending[TopicsResult]:
-        return Answered(self._changing.alter_configs(request))
+        return self._changing.alter_configs(request)
 
 
 def _now(pending: Pending[T]) -> T:
@@ -351,8 +351,18 @@ def _topic(view: View, name: str, parts: Iterable[tuple[int, PartitionState]]) -
     topic = view.topics.get(name)
     if topic is None:
         return TopicMetadata(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    partitions = tuple(_partition(view, number, state) for number, state in sorted(parts))
+    known = dict(parts)
+    partitions = tuple(
+        _partition(view, number, known[number]) if number in known else _unknown(number)
+        for number in range(max(known, default=-1) + 1)
+    )
     return TopicMetadata(name, NONE, topic.topic_id, name in INTERNAL_TOPICS, partitions)
+
+
+def _unknown(number: int) -> PartitionMetadata:
+    """Of a partition of which the coordinator's text is damaged. Without it clients would count one fewer:
+    keys would go elsewhere."""
+    return PartitionMetadata(number, ErrorCode.LEADER_NOT_AVAILABLE, -1, NO_EPOCH, (), ())
 
 
 def _partition(view: View, number: int, state: PartitionState) -> PartitionMetadata:

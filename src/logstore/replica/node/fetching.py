@@ -33,6 +33,9 @@ MAX_PARTITION_BYTES: Final = 1024 * 1024
 _PAUSE_SECONDS: Final = 0.05
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 _STOP_SECONDS: Final = 10
+_LONG_SECONDS: Final = 5.0
+"""For which a leader that the coordinator takes for alive is not reached: one that has just ended is no
+trouble."""
 
 
 class Link(Protocol):
@@ -177,6 +180,7 @@ class _Leader:
         self._link: Link | None = None
         self._pause = _PAUSE_SECONDS
         self._trouble: str | None = None
+        self._unreached_since: float | None = None
         self.thread = start_thread(
             self._run, f"logstore-replica-fetcher-{node_id}", what="to copy from a leader"
         )
@@ -236,7 +240,7 @@ class _Leader:
             outcomes = list(result.partitions)
         was_useful = self._take(planned, outcomes)
         if was_useful:
-            self._pause, self._trouble = _PAUSE_SECONDS, None
+            self._pause, self._trouble, self._unreached_since = _PAUSE_SECONDS, None, None
             return False
         self._pause = min(self._pause * 2, _LONGEST_PAUSE_SECONDS)
         return True
@@ -303,6 +307,8 @@ class _Leader:
         endpoint = self._fetchers.endpoint_of(self.node_id)
         if endpoint != self._endpoint:
             self._drop_link()
+        if endpoint is None:  # it is gone
+            self._unreached_since = None
         if self._link is None:
             found = self._fetchers.link_to(self.node_id)
             if found is not None:
@@ -346,8 +352,19 @@ class _Leader:
             self._resume[replica] = time.monotonic() + _LONGEST_PAUSE_SECONDS
 
     def _note_refusal(self, replica: PartitionReplica, outcome: FetchedPartition) -> None:
-        if outcome.error not in _WHILE_LEADERS_CHANGE:
-            self._note_trouble(f"{outcome.error.name} {outcome.message or ''}", f"{replica.partition}: ")
+        if outcome.error in _UNREACHED:
+            self._note_unreached(outcome)
+        elif outcome.error not in _WHILE_LEADERS_CHANGE:
+            why = outcome.message or _ADVICE.get(outcome.error, "")
+            self._note_trouble(f"{outcome.error.name} {why}".rstrip(), f"{replica.partition}: ")
+
+    def _note_unreached(self, outcome: FetchedPartition) -> None:
+        """Once, until it was reached: what each attempt says may differ."""
+        now = time.monotonic()
+        if self._unreached_since is None:
+            self._unreached_since = now
+        elif now - self._unreached_since >= _LONG_SECONDS and self._trouble is None:
+            self._note_trouble(outcome.message or outcome.error.name, "")
 
     def _note_trouble(self, text: str, of_what: str) -> None:
         """Once while it is the same; it may be the same of each of a thousand partitions."""
@@ -356,6 +373,10 @@ class _Leader:
         self._trouble = text
 
 
+_ADVICE: Final = {
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this node needs the right CLUSTER_ACTION there: make it a "
+    "super user, or give it an ACL"
+}
 _WHILE_LEADERS_CHANGE: Final = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -363,8 +384,8 @@ _WHILE_LEADERS_CHANGE: Final = frozenset(
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.BROKER_NOT_AVAILABLE,
-        ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.LEADER_NOT_AVAILABLE,
     }
 )
+_UNREACHED: Final = frozenset({ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.NETWORK_EXCEPTION})
+"""Nobody is there; or this node's certificate, or the leader's, is not accepted."""

@@ -38,6 +38,7 @@ from logstore.replica.node.controller.adopting import Adoption
 from logstore.replica.node.controller.changing import ClusterTopics
 from logstore.replica.node.controller.controlling import Controlling
 from logstore.replica.node.controller.deciding import Decisions, TopicRules
+from logstore.replica.node.controller.passing_on import ThroughController
 from logstore.replica.node.fetching import Fetchers
 from logstore.replica.node.life import LifeFile
 from logstore.replica.node.limiting import CatchUpLimit
@@ -61,6 +62,8 @@ from logstore.wire.security.tls import check_client_tls
 from logstore.wire.security.users import kept_users
 
 MAX_NODE_ID: Final = 2**31 - 1
+_MAX_RACK_BYTES: Final = 255
+"""Clients are told it with each node, and the protocol has room for 32 KiB."""
 _TICK_SECONDS: Final = 0.25
 _FIRST_WAIT_MS: Final = 2 * SESSION_MS
 """For an earlier process of the node to be taken for dead: with ZooKeeper that is when its session ends."""
@@ -223,16 +226,20 @@ class Node:
         def control() -> Control | None:
             return self._controlling.control
 
+        def session() -> Session | None:
+            return self._session
+
         self._changing = ClusterTopics(self.directory, view, control, replication_factor)
+        peers = Peers(self._endpoint_of, self._connect)
         return NodeBroker(
             self.directory,
             self.node_id,
             self._replicas,
             view,
-            self._changing,
+            ThroughController(self.node_id, self._changing, view, session, peers),
             self._is_coming,
-            Peers(self._endpoint_of, self._connect),
-            lambda: self._session,
+            peers,
+            session,
             self._was_deleted,
             Administering(view, self._decisions, control, self._limit),
             read_from_followers=read_from_followers,
@@ -659,8 +666,10 @@ def _check_rest(rack: object, peer_tls: object, peer_sasl: object) -> None:
     Raises:
         UsageError: one is of the wrong type.
     """
-    if rack is not None and (not isinstance(rack, str) or not rack):
-        raise UsageError(f"rack is {shown(rack)}; it must be a name, or None")
+    if rack is not None and (not isinstance(rack, str) or not 0 < len(rack.encode()) <= _MAX_RACK_BYTES):
+        raise UsageError(
+            f"rack is {shown(rack)}; it must be a name of at most {_MAX_RACK_BYTES} bytes, or None"
+        )
     check_client_tls(peer_tls, "peer_tls")
     if peer_sasl is not None and not isinstance(peer_sasl, Sasl):
         raise UsageError(f"peer_sasl is {shown(peer_sasl)}; it must be a logstore.connected.Sasl, or None")

@@ -47,7 +47,7 @@ class SharedTexts:
             try:
                 kept.take(text.data.encode(), text.version)
             except (CorruptionError, UnsupportedVersionError) as error:
-                warn("the %s of the cluster cannot be read, and stay here as they were: %s", name, error)
+                _warn_of_damage(name, error)
 
     def give(self, *, is_first: bool) -> None:
         """What the cluster does not have is from now on what this node has, if it is the first node; or else
@@ -61,12 +61,22 @@ class SharedTexts:
             try:
                 kept.give(is_first=is_first)
             except (CorruptionError, UnsupportedVersionError) as error:
-                warn("the %s of the cluster cannot be read, and stay here as they were: %s", name, error)
+                _warn_of_damage(name, error)
 
     def write_copies(self) -> None:
         """Try again what the disk has not taken."""
         for kept in self._kept.values():
             kept.write_copy()
+
+
+def _warn_of_damage(name: str, error: Exception) -> None:
+    warn(
+        "the %s of the cluster cannot be read, and stay here as they were: the text /logstore/%s of the "
+        "coordinator %s. Remove it: the next change puts a node's copy in its place",
+        name,
+        name,
+        error,
+    )
 
 
 class _Text:
@@ -90,6 +100,11 @@ class _Text:
         except (ClosedError, FencedError) as error:
             raise RetriableError(
                 f"this node is not one of the cluster any more: the {self._name} were not changed"
+            ) from error
+        except CorruptionError as error:
+            raise CorruptionError(
+                f"the {self._name} of the cluster are damaged, and were not changed: the coordinator's text "
+                f"{error}"
             ) from error
         except RetriableError as error:
             raise RetriableError(

@@ -101,7 +101,7 @@ class Adoption:
             [(member.node_id,)] * count,
             [[member]] * count,
             topic_id=entry.topic_id,
-            config=own_settings(self._directory, entry.config.to_properties()),
+            config=own_settings(self._directory, entry.config),
             leader_epochs=[max(log.leader_epoch, 0) for log in self._logs(entry)],
         )
         inform("topic %r is one of the cluster now, with a replica on this node", entry.name)

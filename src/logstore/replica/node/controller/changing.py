@@ -1,10 +1,16 @@
-"""Changes of the cluster's topics, made by the controller. Clients ask it, as metadata names it."""
+"""Changes of the cluster's topics, made by the controller.
+
+Lock: ``ClusterTopics._lock`` guards the names of topics that are on their way into the view.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 from logstore.broker.administering import changed_settings, check_count, check_more, outcome_of
 from logstore.broker.codes import ErrorCode
@@ -22,7 +28,14 @@ from logstore.broker.requests import (
 )
 from logstore.broker.settings import settings_of
 from logstore.config import TopicConfig
-from logstore.errors import TopicExistsError, UnknownTopicError, UsageError
+from logstore.errors import (
+    InvalidTopicError,
+    RetriableError,
+    StorageError,
+    TopicExistsError,
+    UnknownTopicError,
+    UsageError,
+)
 from logstore.format.names import (
     OFFSETS_TOPIC,
     SHARE_STATE_TOPIC,
@@ -32,14 +45,18 @@ from logstore.format.names import (
 )
 from logstore.logdir.directory import LogDirectory
 from logstore.replica.coordination.interface import Control, Topic, View
-from logstore.replica.node.assigning import config_of, own_settings
+from logstore.replica.node.assigning import own_settings
 from logstore.replica.node.controller.placement import place
 from logstore.replica.rules.partition_state import Member, Registration
 from logstore.replica.rules.reassigning import target
 
+T = TypeVar("T")
+
 _NO_FACTOR = -1
 _MOST_BY_ITSELF = 3
 """Replicas of a partition, if nobody says how many: what production clusters have."""
+_COMING_SECONDS = 5.0
+"""In which the view has a topic that was made, or does not get it any more."""
 _THROTTLED = frozenset({"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"})
 """Kafka's tool names so what it moves slowly. Here a node's limit is for all that is not in sync."""
 _OF_COORDINATORS = {OFFSETS_TOPIC: True, TRANSACTIONS_TOPIC: True, SHARE_STATE_TOPIC: False}
@@ -62,6 +79,9 @@ class ClusterTopics:
         self._control = control
         self._replication_factor = replication_factor
         self._chance = random.Random()  # noqa: S311 - no secret
+        self._lock = threading.Lock()
+        self._coming: dict[str, float] = {}
+        """Names of topics that this controller makes, and until when the view may not have them yet."""
 
     def _as_controller(
         self, names: Sequence[str], change: Callable[[Control, int], TopicOutcome | object]
@@ -72,7 +92,7 @@ class ClusterTopics:
             return TopicsResult(tuple(TopicOutcome(name, ErrorCode.NOT_CONTROLLER, why) for name in names))
         return TopicsResult(
             tuple(
-                outcome_of(name, lambda number=number: change(control, number))  # type: ignore[misc]
+                outcome_of(name, lambda number=number: _at_coordinator(change, control, number))  # type: ignore[misc]
                 for number, name in enumerate(names)
             )
         )
@@ -91,9 +111,9 @@ class ClusterTopics:
         defaults = self._directory.config.topic.to_properties()
         config = TopicConfig.from_properties({**defaults, **topic.settings})
         check_new_topic_name(topic.name)
-        clash = next((each for each in view.topics if has_name_clash(each, topic.name)), None)
-        if clash is not None:
-            raise TopicExistsError(f"topic {clash!r} exists")
+        if topic.name in view.topics:
+            raise TopicExistsError(f"topic {topic.name!r} exists")
+        _check_clash(topic.name, view.topics)
         missing = self._missing_nodes(view, topic)
         if missing is not None:
             return TopicOutcome(topic.name, ErrorCode.INVALID_REPLICATION_FACTOR, missing)
@@ -102,6 +122,7 @@ class ClusterTopics:
             self.ensure_coordinators(control, view)
         topic_id = None
         if not is_trial:
+            self._claim(topic.name)
             isr = [_living(view.registrations, each) for each in replicas]
             topic_id = control.create_topic(topic.name, replicas, isr, config=dict(topic.settings))
         return TopicOutcome(
@@ -113,6 +134,24 @@ class ClusterTopics:
             settings=settings_of(config),
         )
 
+    def _claim(self, name: str) -> None:
+        """Of two topics whose names clash only one is made, however quickly they follow each other: no node
+        could hold the other.
+
+        Raises:
+            InvalidTopicError: the name clashes with one that was claimed.
+        """
+        with self._lock:
+            now, known = time.monotonic(), self._view().topics
+            self._coming = {each: until for each, until in self._coming.items() if until > now}
+            _check_clash(name, [*known, *self._coming])
+            self._coming[name] = now + _COMING_SECONDS
+
+    def _delete(self, control: Control, name: str) -> None:
+        control.delete_topic(name)
+        with self._lock:
+            self._coming.pop(name, None)
+
     def ensure_coordinators(self, control: Control, view: View) -> None:
         """Who has topics has groups, transactions and queues: their topics are made with the first one."""
         for name, is_compacted in _OF_COORDINATORS.items():
@@ -122,7 +161,7 @@ class ClusterTopics:
     def _make_internal(self, control: Control, view: View, name: str, *, is_compacted: bool) -> None:
         replicas = place(_racks(view), 1, self._possible_factor(view), self._chance)
         isr = [_living(view.registrations, each) for each in replicas]
-        config = internal_config(self._directory.config, is_compacted=is_compacted).to_properties()
+        config = internal_config(self._directory.config, is_compacted=is_compacted)
         own = own_settings(self._directory, config)
         with suppress(TopicExistsError):
             control.create_topic(name, replicas, isr, config=own)
@@ -154,7 +193,7 @@ class ClusterTopics:
 
     def delete_topics(self, request: DeleteTopicsRequest) -> TopicsResult:
         names = request.names
-        return self._as_controller(names, lambda control, at: control.delete_topic(names[at]))
+        return self._as_controller(names, lambda control, at: self._delete(control, names[at]))
 
     def create_partitions(self, request: CreatePartitionsRequest) -> TopicsResult:
         topics = request.topics
@@ -192,14 +231,53 @@ class ClusterTopics:
         )
 
     def _configure(self, control: Control, wanted: ConfigChange, *, is_trial: bool) -> None:
-        topic = self._topic(self._view(), wanted.name)
         given = {name: value for name, value in wanted.settings.items() if name not in _THROTTLED}
         wanted = wanted._replace(settings=given)
         defaults = self._directory.config.topic.to_properties()
-        settings = changed_settings(defaults, config_of(self._directory, topic), wanted)
-        TopicConfig.from_properties(settings)
-        if not is_trial:
-            control.set_config(wanted.name, own_settings(self._directory, settings))
+
+        def change(before: Mapping[str, str]) -> dict[str, str]:
+            now = TopicConfig.from_properties({**defaults, **before})
+            settings = changed_settings(defaults, now, wanted)
+            TopicConfig.from_properties(settings)
+            own = _given(before, wanted, settings)
+            TopicConfig.from_properties({**defaults, **own})
+            return own
+
+        if is_trial:
+            change(self._topic(self._view(), wanted.name).config)
+        else:  # the view may not have the last change yet
+            control.configure_topic(wanted.name, change)
+
+
+def _given(before: Mapping[str, str], change: ConfigChange, after: Mapping[str, str]) -> dict[str, str]:
+    """The settings that somebody has given a topic, after a change: also those that this node has by default.
+    Others have other defaults, and so may this one some day."""
+    own = {} if change.replaces else dict(before)
+    own |= {name: after[name] for name in (*change.appended, *change.subtracted)}
+    own |= {name: value for name, value in change.settings.items() if value is not None}
+    removed = {name for name, value in change.settings.items() if value is None}
+    return {name: value for name, value in own.items() if name not in removed}
+
+
+def _at_coordinator(change: Callable[[Control, int], T], control: Control, number: int) -> T:
+    """
+    Raises:
+        RetriableError: the coordinator's disk has no room, or its directory is gone: not this node's.
+    """
+    try:
+        return change(control, number)
+    except StorageError as error:
+        raise RetriableError("the coordinator takes no changes now") from error
+
+
+def _check_clash(name: str, others: Iterable[str]) -> None:
+    """
+    Raises:
+        InvalidTopicError: another name differs only in ``.`` and ``_``, which Kafka treats as the same.
+    """
+    clash = next((each for each in others if each != name and has_name_clash(each, name)), None)
+    if clash is not None:
+        raise InvalidTopicError(f"topic {name!r} differs only in '.' and '_' from {clash!r}")
 
 
 def _racks(view: View) -> dict[int, str | None]:

@@ -142,7 +142,12 @@ def _refused(name: str, refusal: Refusal) -> TopicResult:
 def _topic(call: Call, outcome: TopicOutcome) -> TopicResult:
     if outcome.error is not ErrorCode.NONE:
         code = outcome.error
-        if code is ErrorCode.TOPIC_ALREADY_EXISTS and call.node.topics.id_of(outcome.name) is None:
+        is_alone = call.node.cluster is None  # a controller says it itself, also to a node that knows less
+        if (
+            code is ErrorCode.TOPIC_ALREADY_EXISTS
+            and is_alone
+            and call.node.topics.id_of(outcome.name) is None
+        ):
             code = ErrorCode.INVALID_TOPIC_EXCEPTION  # what exists differs in dots and underscores
         return _refused(outcome.name, Refusal(code, outcome.message))
     topic_id = outcome.topic_id or NO_UUID

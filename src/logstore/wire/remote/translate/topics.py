@@ -167,15 +167,39 @@ def _factor(topic: NewTopic, default: int) -> int:
     return default if topic.replication_factor < 0 else topic.replication_factor
 
 
+def _parse_created(
+    request: CreateTopicsRequest, response: create_topics.CreateTopicsResponse
+) -> TopicsResult:
+    answers = {each.name: each for each in response.topics}
+    refused = {each.name: (each.error_code, each.error_message) for each in response.topics}
+    outcomes = _outcomes((each.name for each in request.topics), refused).topics
+    return TopicsResult(
+        tuple(
+            each if each.error is not ErrorCode.NONE else _created(each, answers[each.name])
+            for each in outcomes
+        )
+    )
+
+
+def _created(outcome: TopicOutcome, found: create_topics.TopicResult) -> TopicOutcome:
+    """With what the broker says of the topic. It may leave all of it out."""
+    return outcome._replace(
+        topic_id=None if found.topic_id == NO_UUID else found.topic_id,
+        partition_count=found.partition_count,
+        replication_factor=found.replication_factor,
+        settings=tuple(
+            Setting(each.name, each.value or "", each.config_source != _FROM_TOPIC)
+            for each in found.configs or ()
+        ),
+    )
+
+
 def creating(replication_factor: int) -> Translation[CreateTopicsRequest, TopicsResult]:
     """CreateTopics. Not repeated after an answer was lost: it would find its own topics."""
     return Translation(
         key=ApiKey.CREATE_TOPICS,
         build=lambda request, version: build_create(request, replication_factor),
-        parse=lambda request, response: _outcomes(
-            (each.name for each in request.topics),
-            {each.name: (each.error_code, each.error_message) for each in response.topics},
-        ),
+        parse=_parse_created,
         refuse=lambda request, code, message: _refused((each.name for each in request.topics), code, message),
         judge=first_code,
         first=4,
