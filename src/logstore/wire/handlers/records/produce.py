@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from logstore.broker.codes import ErrorCode
+from logstore.broker.looking_up import INTERNAL_TOPICS
 from logstore.broker.pending import Answered, Pending
 from logstore.broker.producing import transactional_producer
 from logstore.broker.requests import (
@@ -121,6 +122,8 @@ def _resolved(call: Call, topic: Topic, version: int) -> tuple[str, ErrorCode]:
     assert name is not None
     if not call.allows_topic(Operation.WRITE, name):
         return name, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if name in INTERNAL_TOPICS:  # only coordinators write them
+        return name, ErrorCode.INVALID_TOPIC_EXCEPTION
     return name, ErrorCode.NONE
 
 
