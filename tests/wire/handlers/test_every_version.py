@@ -9,7 +9,7 @@ import pytest
 
 from logstore.broker.codes import ErrorCode
 from logstore.wire.apis import APIS
-from logstore.wire.handlers.call import NoAnswer
+from logstore.wire.handlers.call import HANG_UP, NoAnswer
 from logstore.wire.handlers.table import HANDLERS
 from tests.broker.rig import T0, Rig, Transactional
 from tests.rotation import seed_of_turn
@@ -84,4 +84,7 @@ def test_a_refusal_has_words_in_every_version(case):
     chance = Chance(random.Random(seed_of_turn()))
     for request in (case.message.kind(), *(chance.message(case) for _ in range(3))):
         refused = HANDLERS[case.key].refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR, case.version)
-        through(case.key, refused, case.version)
+        if refused is HANG_UP:
+            assert request.acks == 0, "only then there are no words"
+        else:
+            through(case.key, refused, case.version)
