@@ -56,8 +56,13 @@ def _paired(
     return Spread.of(ratios) if ratios else None
 
 
+def _copied_per_second(line: Line) -> float:
+    """From when the cluster knew of the node again."""
+    return float(line["bytes"]) / (float(line["seconds"]) - float(line["there_seconds"]))
+
+
 def _share_of_disk(line: Line) -> float:
-    return rate(line) / float(line["disk_bytes_per_second"])
+    return _copied_per_second(line) / float(line["disk_bytes_per_second"])
 
 
 def goals_of(lines: Lines) -> list[tuple[Goal, Spread | None]]:
@@ -146,13 +151,19 @@ def _failover_table(lines: Lines) -> str:
 def _catching_up_table(lines: Lines) -> str:
     rows = []
     for title, case, figure, show in (
-        ("copied, MB/s", CAUGHT_UP, rate, _mb),
+        (
+            "from its start until the cluster knows of it",
+            CAUGHT_UP,
+            value_of("there_seconds"),
+            format_seconds,
+        ),
+        ("from then on copied, MB/s", CAUGHT_UP, _copied_per_second, _mb),
         ("the disk alone, MB/s", CAUGHT_UP, value_of("disk_bytes_per_second"), _mb),
         ("one record before, median", BEFORE, value_of("p50_seconds"), format_seconds),
         ("one record before, 99 %", BEFORE, value_of("p99_seconds"), format_seconds),
         ("one record meanwhile, median", MEANWHILE, value_of("p50_seconds"), format_seconds),
         ("one record meanwhile, 99 %", MEANWHILE, value_of("p99_seconds"), format_seconds),
-        ("copied with a limit, MB/s", SLOWLY, rate, _mb),
+        ("copied with a limit, MB/s", SLOWLY, _copied_per_second, _mb),
         ("one record meanwhile, median", MEANWHILE_SLOWLY, value_of("p50_seconds"), format_seconds),
         ("one record meanwhile, 99 %", MEANWHILE_SLOWLY, value_of("p99_seconds"), format_seconds),
     ):

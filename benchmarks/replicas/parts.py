@@ -217,12 +217,13 @@ def measure_catching_up(bench: Bench) -> Iterator[Line]:
                         yield {**named, "case": BEFORE, "round": number, **_latency(before)}
                     started = time.perf_counter()
                     cluster.start_one(empty, limit)
-                    found, seconds = _until_in_sync(others, started)
+                    found, there_seconds, seconds = _until_in_sync(others, started)
                     yield {
                         **named,
                         "case": caught_up,
                         "round": number,
                         "bytes": stored,
+                        "there_seconds": there_seconds,
                         "seconds": seconds,
                         "disk_bytes_per_second": disk,
                     }
@@ -231,21 +232,24 @@ def measure_catching_up(bench: Bench) -> Iterator[Line]:
         cluster.stop()
 
 
-def _until_in_sync(addresses: str, started: float) -> tuple[list[float], float]:
-    """Latencies until the node has everything, and when that was."""
+def _until_in_sync(addresses: str, started: float) -> tuple[list[float], float, float]:
+    """Latencies until the node has everything; when the cluster knew of it again, and when it had
+    everything."""
     import threading
 
     seconds: list[float] = []
 
     def watch() -> None:
+        asking.await_nodes(addresses, NODES)
+        seconds.append(time.perf_counter() - started)
         asking.await_topic(addresses, "much", asking.in_sync(NODES))
         seconds.append(time.perf_counter() - started)
 
     watching = threading.Thread(target=watch)
     watching.start()
-    found = asking.latencies(addresses, "one", lambda _: bool(seconds) or not watching.is_alive())
-    watching.join()
-    return found, seconds[0]
+    found = asking.latencies(addresses, "one", lambda _: not watching.is_alive())
+    there_seconds, whole_seconds = seconds
+    return found, there_seconds, whole_seconds
 
 
 def _latency(found: list[float]) -> Found:
