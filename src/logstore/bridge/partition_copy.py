@@ -65,6 +65,8 @@ class PartitionCopy:
         """The cluster's high watermark, when it was last seen."""
         self.is_compared = False
         """Whether the log is known to be a beginning of the cluster's."""
+        self.is_led = True
+        """Whether somebody leads it at the cluster."""
         self.rests_until = 0.0
         """The others are copied without it until then; monotonic."""
         self.why_it_rests = ""

@@ -233,13 +233,10 @@ class PullBridge:
                 if self._rests(copy):
                     return  # the same may hold for others, so look at them all first
 
-    def _rests(self, copy: PartitionCopy) -> bool:
+    @staticmethod
+    def _rests(copy: PartitionCopy) -> bool:
         """Whether it is not asked for now."""
-        topic, number = self._leaders.get(copy.partition.topic), copy.partition.partition
-        if topic is not None and number < len(topic.is_led) and not topic.is_led[number]:
-            copy.rests_until = time.monotonic() + _REST_SECONDS
-            copy.why_it_rests = "nobody leads it at the cluster"
-        return time.monotonic() < copy.rests_until
+        return not copy.is_led or time.monotonic() < copy.rests_until
 
     def _let_rest(self, copy: PartitionCopy, error: LogstoreError) -> None:
         copy.rests_until, copy.why_it_rests = time.monotonic() + _REST_SECONDS, str(error)
@@ -259,7 +256,8 @@ class PullBridge:
         self._refresh_at = min(self._refresh_at, time.monotonic() + _REST_SECONDS)
         others = f"; and {len(resting) - 1} more" if len(resting) > 1 else ""
         first = resting[0]
-        error = RetriableError(f"{first.partition}: {first.why_it_rests}{others}")
+        why = first.why_it_rests if first.is_led else "nobody leads it at the cluster"
+        error = RetriableError(f"{first.partition}: {why}{others}")
         self._trouble_of_some.note(error, limit_ms)
 
     def _is_copied(self, copy: PartitionCopy) -> bool:
@@ -358,6 +356,7 @@ class PullBridge:
                 self._order.append(copy)
             elif copy.leader_epoch != self._epoch_of(log.partition):
                 copy.is_compared = False
+            copy.is_led = topic.is_led[log.partition.partition]
 
 
 def _tell_end(name: str, error: LogstoreError) -> None:

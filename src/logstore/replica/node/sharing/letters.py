@@ -12,7 +12,7 @@ from logstore.broker.share.dead_letters import Outcomes, letter_of, refused, top
 from logstore.broker.share.partition import Span
 from logstore.broker.share.requests import ShareGroupConfig
 from logstore.config import TopicConfig
-from logstore.errors import InvalidRecordError, LogstoreError
+from logstore.errors import InvalidRecordError, LogstoreError, RetriableError, UnknownTopicError
 from logstore.logdir.directory import LogDirectory
 from logstore.logdir.placement import Placement
 from logstore.model import Isolation, NewRecord, TopicPartition
@@ -99,23 +99,25 @@ class LetterBox:
     def _begin(
         self, name: str, log: Log, failed: Sequence[Span], group: str, config: ShareGroupConfig, done: _Once
     ) -> None:
+        late = refused(failed, "its leaders have not answered in time")
+        self.later(_GIVE_UP_MS, lambda: done(late))
         try:
-            topic = self._topic_config(name)
-            if topic is None:
-                raise InvalidRecordError("there is no such topic")
+            topic, known = self._topic_config(name), self._topics().get(name)
+            if topic is None or known is None or not known.partition_count:
+                raise UnknownTopicError("there is no such topic")
             letters = list(_first_of(log, failed, group, config))
             if not letters:
-                raise InvalidRecordError("it cannot be read yet")
-            pending = self._send(name, RowEncoder(self._directory.config, topic), letters)
+                raise RetriableError("it cannot be read yet")
+            encoder = RowEncoder(self._directory.config, topic)
+            pending = self._send(name, known.partition_count, encoder, letters)
         except LogstoreError as error:
             done(refused(failed, str(error)))
             return
-        late = refused(failed, "its leaders have not answered in time")
-        self.later(_GIVE_UP_MS, lambda: done(late))
         follow(self._scheduler, pending, done)
 
-    def _send(self, name: str, encoder: RowEncoder, letters: Sequence[_Letter]) -> Pending[Outcomes]:
-        count = self._topics()[name].partition_count
+    def _send(
+        self, name: str, count: int, encoder: RowEncoder, letters: Sequence[_Letter]
+    ) -> Pending[Outcomes]:
         by_number: dict[int, list[_Letter]] = {}
         parts: list[Pending[Outcomes]] = []
         for each in letters:
