@@ -10,7 +10,7 @@ import pytest
 
 import logstore
 from logstore.broker.share import held
-from logstore.broker.share.dead_letters import OwnLetters
+from logstore.broker.share.dead_letters import OwnLetters, ended
 from logstore.broker.share.partition import SharePartition
 from logstore.broker.share.states import RecordState
 from tests.figures import report
@@ -119,8 +119,8 @@ def an_acceptance_that_is_not_stored(patch):
 
 
 def jobs_that_fail_and_are_not_buried(patch):
-    def passed_over(_self, _log, failed, *_):
-        return [(span, None) for span in failed]
+    def passed_over(_self, failed, _done):
+        return ended(failed, None)
 
     patch.setattr(OwnLetters, "bury", passed_over)
 

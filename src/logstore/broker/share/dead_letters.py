@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from logstore.broker.letters import (
     DELIVERIES_HEADER,
@@ -27,19 +27,26 @@ Outcomes = Sequence[tuple[Span, "str | None"]]
 """Of failed records: why the dead-letter topic could not take them; None if it has them."""
 
 
+class Failed(NamedTuple):
+    """Records of one partition that no worker of a group could do."""
+
+    log: Log
+    spans: Sequence[Span]
+    group: str
+    config: ShareGroupConfig
+
+    @property
+    def topic(self) -> str | None:
+        """Where they go; None: nowhere."""
+        return topic_of(self.config, self.log.partition)
+
+
 class Letters(Protocol):
     """Takes failed records to the group's dead-letter topic, with their own keys, values, headers and
     timestamps; further headers say where each was, and why it failed. Without such a topic they are passed
     over."""
 
-    def bury(
-        self,
-        log: Log,
-        failed: Sequence[Span],
-        group: str,
-        config: ShareGroupConfig,
-        done: Callable[[Outcomes], object],
-    ) -> Outcomes | None:
+    def bury(self, failed: Failed, done: Callable[[Outcomes], object]) -> Outcomes | None:
         """Take some of them, the first ones. Returns what came of that; or None at once, and calls ``done``
         later, in another thread."""
         ...
@@ -48,9 +55,9 @@ class Letters(Protocol):
         """Call ``action`` in that thread, too, in a while."""
 
 
-def refused(failed: Iterable[Span], why: str) -> Outcomes:
-    """None could be taken."""
-    return [(span, why) for span in failed]
+def ended(failed: Failed, why: str | None) -> Outcomes:
+    """All alike: refused, or done with."""
+    return [(span, why) for span in failed.spans]
 
 
 def check_takes_letters(name: str, config: TopicConfig | None) -> None:
@@ -87,37 +94,30 @@ class OwnLetters:
     def __init__(self, directory: LogDirectory) -> None:
         self._directory = directory
 
-    def bury(
-        self,
-        log: Log,
-        failed: Sequence[Span],
-        group: str,
-        config: ShareGroupConfig,
-        done: Callable[[Outcomes], object],
-    ) -> Outcomes:
-        del done
-        name = topic_of(config, log.partition)
+    def bury(self, failed: Failed, done: Callable[[Outcomes], object]) -> Outcomes:
+        return self._bury(failed)
+
+    def _bury(self, failed: Failed) -> Outcomes:
+        name = failed.topic
         try:
             if name is not None:
-                letters = [letter for span in failed for letter in _letters_of(log, span, group, config)]
+                letters = [letter for span in failed.spans for letter in _letters_of(failed, span)]
                 Topic(self._directory, name).extend(letters, flush=True)
         except InvalidRecordError as error:
             alone = [
-                span._replace(first=n, last=n) for span in failed for n in range(span.first, span.last + 1)
+                span._replace(first=n, last=n)
+                for span in failed.spans
+                for n in range(span.first, span.last + 1)
             ]
             if len(alone) == 1:
-                return refused(failed, str(error))
-            return [self.bury(log, [each], group, config, _ignore)[0] for each in alone]
+                return ended(failed, str(error))
+            return [outcome for each in alone for outcome in self._bury(failed._replace(spans=[each]))]
         except LogstoreError as error:
-            return refused(failed, str(error))
-        return [(span, None) for span in failed]
+            return ended(failed, str(error))
+        return ended(failed, None)
 
     def later(self, delay_ms: int, action: Callable[[], object]) -> None:
         """Who asks for jobs next tries again."""
-
-
-def _ignore(_: Outcomes) -> None:
-    pass
 
 
 def tell_failed(
@@ -137,29 +137,31 @@ def tell_failed(
         )
 
 
-def _letters_of(log: Log, span: Span, group: str, config: ShareGroupConfig) -> Iterable[NewRecord]:
-    """What the dead-letter topic gets for failed records.
+def records_of(failed: Failed, span: Span) -> Iterable[Record]:
+    """Those of one of its spans that are still there.
 
     Raises:
         LogstoreError: they cannot be read.
     """
-    start = max(span.first, log.log_start_offset)
-    for record in log.read(start, span.last + 1, isolation=config.isolation):
-        yield letter_of(record, span, log.partition, group, config)
+    log = failed.log
+    return log.read(max(span.first, log.log_start_offset), span.last + 1, isolation=failed.config.isolation)
 
 
-def letter_of(
-    record: Record, span: Span, partition: TopicPartition, group: str, config: ShareGroupConfig
-) -> NewRecord:
-    """What it gets for one."""
+def _letters_of(failed: Failed, span: Span) -> Iterable[NewRecord]:
+    return (letter_of(record, span, failed) for record in records_of(failed, span))
+
+
+def letter_of(record: Record, span: Span, failed: Failed) -> NewRecord:
+    """What the dead-letter topic gets for one."""
+    partition = failed.log.partition
     told = (
         (REASON_HEADER, span.reason.encode(errors="replace")),
         (TOPIC_HEADER, partition.topic.encode()),
         (PARTITION_HEADER, b"%d" % partition.partition),
         (OFFSET_HEADER, b"%d" % record.offset),
-        (GROUP_HEADER, group.encode(errors="replace")),
+        (GROUP_HEADER, failed.group.encode(errors="replace")),
         (DELIVERIES_HEADER, b"%d" % span.delivery_count),
     )
-    if not config.copies_dead_letters:
+    if not failed.config.copies_dead_letters:
         return NewRecord(None, None, told, record.timestamp_ms)
     return NewRecord(record.value, record.key, (*record.headers, *told), record.timestamp_ms)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import code_of
-from logstore.broker.share.dead_letters import Letters, Outcomes, tell_failed
+from logstore.broker.share.dead_letters import Failed, Letters, Outcomes, tell_failed
 from logstore.broker.share.partition import NEVER, Acknowledgement, SharePartition, Span, without
 from logstore.broker.share.requests import (
     AcknowledgeBatch,
@@ -323,7 +323,8 @@ class HeldPartition:
             except LogstoreError as error:
                 self._put_off_burial_locked(str(error))
                 return
-            outcomes = self._letters.bury(log, failed, self.key.group_id, self._config, self._note_buried)
+            handed_over = Failed(log, failed, self.key.group_id, self._config)
+            outcomes = self._letters.bury(handed_over, self._note_buried)
             if outcomes is None:
                 self._is_burying = True
             else:

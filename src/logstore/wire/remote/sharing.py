@@ -25,6 +25,7 @@ from logstore.broker.share.requests import (
     ShareGroupHeartbeatResult,
     TopicIdPartition,
 )
+from logstore.logdir.group_settings import DEAD_LETTER_TOPIC
 from logstore.model import TopicPartition
 from logstore.warning import inform
 from logstore.wire.remote.asking import Gathered, ask
@@ -153,7 +154,7 @@ class ShareMembers:
         for name in names:
 
             def done(why: str | None, _: int, name: str = name) -> None:
-                if why is not None and name == shares.DEAD_LETTER_TOPIC:  # its failed jobs would be lost
+                if why is not None and name == DEAD_LETTER_TOPIC:  # its failed jobs would be lost
                     gathered.add(f"dead_letter_topic {names[name]!r}: {why}")
                     return
                 if why is not None:

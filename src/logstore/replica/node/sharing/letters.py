@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.pending import Answered, Pending
 from logstore.broker.requests import ACKS_ALL, ProducePartition, ProduceRequest, ProduceResult
-from logstore.broker.share.dead_letters import Outcomes, letter_of, refused, topic_of
+from logstore.broker.share.dead_letters import Failed, Outcomes, ended, letter_of, records_of
 from logstore.broker.share.partition import Span
-from logstore.broker.share.requests import ShareGroupConfig
 from logstore.config import TopicConfig
 from logstore.errors import InvalidRecordError, LogstoreError, RetriableError, UnknownTopicError
 from logstore.logdir.directory import LogDirectory
 from logstore.logdir.placement import Placement
 from logstore.model import Isolation, NewRecord, TopicPartition
 from logstore.partition.encoding.row_encoder import RowEncoder
-from logstore.partition.log import Log
 from logstore.replica.coordination.interface import View
 from logstore.replica.node.peers import Peers
 from logstore.replica.node.sharing.asking import follow
@@ -77,41 +75,32 @@ class LetterBox:
         """Take nothing any more."""
         self._scheduler.stop()
 
-    def bury(
-        self,
-        log: Log,
-        failed: Sequence[Span],
-        group: str,
-        config: ShareGroupConfig,
-        done: Callable[[Outcomes], object],
-    ) -> Outcomes | None:
+    def bury(self, failed: Failed, done: Callable[[Outcomes], object]) -> Outcomes | None:
         """See :class:`.Letters`."""
-        name = topic_of(config, log.partition)
+        name = failed.topic
         if name is None:
-            return [(span, None) for span in failed]
-        self.later(0, lambda: self._begin(name, log, failed, group, config, _Once(done)))
+            return ended(failed, None)
+        self.later(0, lambda: self._begin(name, failed, _Once(done)))
         return None
 
     def later(self, delay_ms: int, action: Callable[[], object]) -> None:
         """See :class:`.Letters`."""
         self._scheduler.promptly(delay_ms, Task("take failed jobs to their topic", action, None))
 
-    def _begin(
-        self, name: str, log: Log, failed: Sequence[Span], group: str, config: ShareGroupConfig, done: _Once
-    ) -> None:
-        late = refused(failed, "its leaders have not answered in time")
+    def _begin(self, name: str, failed: Failed, done: _Once) -> None:
+        late = ended(failed, "its leaders have not answered in time")
         self.later(_GIVE_UP_MS, lambda: done(late))
         try:
             topic, known = self._topic_config(name), self._topics().get(name)
             if topic is None or known is None or not known.partition_count:
                 raise UnknownTopicError("there is no such topic")
-            letters = list(_first_of(log, failed, group, config))
+            letters = list(_first_of(failed))
             if not letters:
                 raise RetriableError("it cannot be read yet")
             encoder = RowEncoder(self._directory.config, topic)
             pending = self._send(name, known.partition_count, encoder, letters)
         except LogstoreError as error:
-            done(refused(failed, str(error)))
+            done(ended(failed, str(error)))
             return
         follow(self._scheduler, pending, done)
 
@@ -179,17 +168,18 @@ class _Once:
             done(outcomes)
 
 
-def _first_of(log: Log, failed: Iterable[Span], group: str, config: ShareGroupConfig) -> Iterator[_Letter]:
+def _first_of(failed: Failed) -> Iterator[_Letter]:
     """As many as may be on their way. What is not replicated again yet, after a change of leaders, has to
     wait."""
-    end = log.last_stable_offset if config.isolation is Isolation.COMMITTED else log.high_watermark
+    log = failed.log
+    end = log.last_stable_offset if failed.config.isolation is Isolation.COMMITTED else log.high_watermark
     count = size_bytes = 0
-    for span in failed:
+    for span in failed.spans:
         if span.last >= end:
             return
         at = span.first
-        for record in log.read(max(at, log.log_start_offset), span.last + 1, isolation=config.isolation):
-            letter = letter_of(record, span, log.partition, group, config)
+        for record in records_of(failed, span):
+            letter = letter_of(record, span, failed)
             count, size_bytes = count + 1, size_bytes + len(letter.value or b"") + len(letter.key or b"")
             if count > 1 and (count > _MOST_LETTERS or size_bytes > _MOST_BYTES):
                 return

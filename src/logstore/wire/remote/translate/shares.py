@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from logstore.broker.codes import ErrorCode
+from logstore.broker.group_settings import texts_of
 from logstore.broker.share.partition import Acknowledgement
 from logstore.broker.share.requests import (
     LEAVING,
@@ -29,7 +30,8 @@ from logstore.broker.share.requests import (
     ShareGroupMember,
     TopicIdPartition,
 )
-from logstore.model import Isolation, TopicPartition
+from logstore.logdir.group_settings import COPIES_DEAD_LETTERS, DEAD_LETTER_TOPIC
+from logstore.model import TopicPartition
 from logstore.wire.apis import ApiKey
 from logstore.wire.messages.shares import (
     acknowledged,
@@ -332,25 +334,13 @@ HEARTBEAT: Final = Translation[ShareGroupHeartbeat, Beat](
 )
 
 
-DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
-_COPIES: Final = "errors.deadletterqueue.copy.record.enable"
-
-
 def settings_of(config: ShareGroupConfig) -> dict[str, str]:
     """What a member gives its group. The dead-letter topic only if it has one: brokers before Kafka 4.4 do
     not know what that is, and an administrator may have given the group one."""
-    topic = config.dead_letter_topic
-    letters = {} if topic is None else {DEAD_LETTER_TOPIC: topic, _COPIES: "true"}
-    return {
-        **letters,
-        "share.auto.offset.reset": config.auto_offset_reset,
-        "share.record.lock.duration.ms": str(config.record_lock_duration_ms),
-        "share.isolation.level": (
-            "read_committed" if config.isolation is Isolation.COMMITTED else "read_uncommitted"
-        ),
-        "share.delivery.count.limit": str(config.delivery_count_limit),
-        "share.partition.max.record.locks": str(config.partition_max_record_locks),
-    }
+    texts = texts_of(config)
+    if config.dead_letter_topic is None:
+        del texts[DEAD_LETTER_TOPIC], texts[COPIES_DEAD_LETTERS]
+    return texts
 
 
 class Configure(NamedTuple):
