@@ -20,7 +20,7 @@ _PATIENCE_SECONDS: Final = 60
 def frame_of(request: Any, key: ApiKey) -> bytes:
     """A request as it is sent."""
     parts = encode_request(request, key, BY_NAME[key], correlation_id=CORRELATION, client_id="bench")
-    return b"".join(bytes(part) for part in encode_frame(parts))  # type: ignore[arg-type]  # all are bytes
+    return b"".join(encode_frame(parts))
 
 
 class FrameConnection:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 
-from logstore.format.messages.message import Part
+from logstore.model import Bytes
 from logstore.wire.apis import APIS
 from logstore.wire.frames import encode_frame
 from logstore.wire.headers import decode_response, encode_request
@@ -13,7 +13,7 @@ from logstore.wire.headers import decode_response, encode_request
 
 def frame_of(request, key, version, *, correlation_id=1, client_id="raw"):
     """The bytes of a request."""
-    parts: list[Part] = encode_request(
+    parts: list[Bytes] = encode_request(
         request, key, version, correlation_id=correlation_id, client_id=client_id
     )
     return b"".join(encode_frame(parts))

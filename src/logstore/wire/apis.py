@@ -260,13 +260,21 @@ APIS: Final[Mapping[ApiKey, Api]] = MappingProxyType(
 """Every request that is known here, in the order of the keys."""
 
 
+_BY_NUMBER: Final[dict[int, Api]] = dict(APIS.items())
+
+
+def find_api(key: int) -> Api | None:
+    """The row of a key; None if there is none."""
+    return _BY_NUMBER.get(key)
+
+
 def api_of(key: int) -> Api:
     """The row of a key.
 
     Raises:
         UnsupportedVersionError: there is none.
     """
-    try:
-        return APIS[ApiKey(key)]
-    except ValueError:
-        raise UnsupportedVersionError(f"no request has the key {key}") from None
+    api = _BY_NUMBER.get(key)
+    if api is None:
+        raise UnsupportedVersionError(f"no request has the key {key}")
+    return api

@@ -5,13 +5,11 @@ Bytes in, frames out; frames in, pieces out. Nothing here reads or writes a sock
 
 from __future__ import annotations
 
-import contextlib
 import struct
 from collections.abc import Iterable
 from typing import Final
 
 from logstore.errors import CorruptionError, UsageError
-from logstore.format.messages.message import Part
 from logstore.model import Bytes
 
 MAX_FRAME_BYTES: Final = 100 * 2**20
@@ -127,9 +125,8 @@ class FrameReader:
         return size
 
 
-def encode_frame(parts: Iterable[Part]) -> list[Part]:
-    """The pieces of a frame, from those of a message: small ones joined, large ones and those that are
-    elsewhere the same objects.
+def encode_frame(parts: Iterable[Bytes]) -> list[Bytes]:
+    """The pieces of a frame, from those of a message: small ones joined, large ones the same objects.
 
     Raises:
         UsageError: they have more than 2³¹ - 1 bytes together.
@@ -139,23 +136,17 @@ def encode_frame(parts: Iterable[Part]) -> list[Part]:
     total = sum(sizes)
     if total > _INT32_MAX:
         raise UsageError(f"a frame of {total} bytes; {_INT32_MAX} are allowed")
-    if max(sizes, default=0) < _LARGE_BYTES:
-        with contextlib.suppress(TypeError):  # one of them is elsewhere
-            return [b"".join([_SIZE.pack(total), *parts])]  # type: ignore[list-item]  # which is what it says
-    return _told_apart(parts, _SIZE.pack(total))
-
-
-def _told_apart(parts: list[Part], size: bytes) -> list[Part]:
-    pieces: list[Part] = []
-    small: list[Bytes] = [size]
-    for part in parts:
-        if isinstance(part, (bytes, bytearray, memoryview)) and len(part) < _LARGE_BYTES:
-            small.append(part)
-            continue
+    pieces: list[Bytes] = []
+    small: list[Bytes] = [_SIZE.pack(total)]
+    start = 0
+    for at in [number for number, size_bytes in enumerate(sizes) if size_bytes >= _LARGE_BYTES]:
+        small += parts[start:at]
         if small:
             pieces.append(b"".join(small))
             small = []
-        pieces.append(part)
+        pieces.append(parts[at])
+        start = at + 1
+    small += parts[start:]
     if small:
         pieces.append(b"".join(small))
     return pieces

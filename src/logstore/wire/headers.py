@@ -10,13 +10,14 @@ Bytes after a message are passed over: librdkafka asks for all topics with three
 
 from __future__ import annotations
 
+import struct
 from typing import Annotated, Any, Final, NamedTuple
 
 from logstore.errors import CorruptionError
 from logstore.format.messages.fields import ClassicString, Int16, Int32, since
-from logstore.format.messages.message import Message, Part
+from logstore.format.messages.message import Message
 from logstore.model import Bytes
-from logstore.wire.apis import APIS, ApiKey, api_of
+from logstore.wire.apis import ApiKey, api_of, find_api
 
 
 class RequestHeader(NamedTuple):
@@ -40,7 +41,8 @@ REQUEST_HEADER: Final = Message(RequestHeader, 0, 2, flexible=2)
 """Version 0 is that of one request between brokers, which Kafka 4 has dropped."""
 RESPONSE_HEADER: Final = Message(ResponseHeader, 0, 1, flexible=1)
 
-_OLDEST: Final = Message(RequestHeader, 0, 0)
+_START: Final = struct.Struct(">hh")
+"""The key and the version, in every version of the header."""
 _PLAIN: Final = 1
 
 
@@ -65,8 +67,9 @@ def decode_request_header(frame: Bytes) -> tuple[RequestHeader, int]:
     Raises:
         CorruptionError: the frame is too short for it.
     """
-    start, _ = _OLDEST.decode(frame, 0)
-    is_flexible = start.api_key in APIS and api_of(start.api_key).is_flexible(start.api_version)
+    key, version = _START.unpack_from(frame) if len(frame) >= _START.size else (-1, 0)
+    api = find_api(key)
+    is_flexible = api is not None and api.is_flexible(version)
     return REQUEST_HEADER.decode(frame, 2 if is_flexible else _PLAIN)
 
 
@@ -83,7 +86,7 @@ def decode_request(frame: Bytes) -> tuple[RequestHeader, Any]:
 
 def encode_request(
     request: Any, key: int, version: int, *, correlation_id: int, client_id: str | None = None
-) -> list[Part]:
+) -> list[Bytes]:
     """A request and its header, in pieces.
 
     Raises:
@@ -111,7 +114,7 @@ def decode_response(frame: Bytes, key: int, version: int, *, correlation_id: int
     return api_of(key).response.decode(frame, version, position)[0]
 
 
-def encode_response(response: Any, key: int, version: int, *, correlation_id: int) -> list[Part]:
+def encode_response(response: Any, key: int, version: int, *, correlation_id: int) -> list[Bytes]:
     """A response and its header, in pieces. Raises as :func:`encode_request`."""
     header = ResponseHeader(correlation_id)
     parts = RESPONSE_HEADER.encode_parts(header, response_header_version(key, version))

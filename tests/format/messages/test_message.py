@@ -21,7 +21,6 @@ from logstore.format.messages.fields import (
     Int32,
     Int64,
     Records,
-    SentRecords,
     String,
     Uuid,
     needs,
@@ -209,21 +208,14 @@ def test_a_count_is_held_against_the_least_size_of_its_elements():
         LATE.decode(more, 0)
 
 
-class Elsewhere:
-    def __len__(self):
-        return 300
-
-
 class Sent(NamedTuple):
     before: Int8 = 0
-    records: SentRecords | None = None
+    records: Records | None = None
 
 
-def test_records_that_are_elsewhere_are_passed_on():
+def test_records_are_the_same_object_behind_their_length():
     sent = Message(Sent, 0, 0, flexible=0)
-    records = Elsewhere()
+    records = memoryview(bytes(300))
     parts = sent.encode_parts(Sent(1, records), 0)
     assert parts[-2] is records
     assert b"".join(parts[:-2]) == b"\1\xad\2"  # 301 as a varint
-    with pytest.raises(UsageError, match="Sent version 0 has records that are elsewhere"):
-        sent.encode(Sent(1, records), 0)

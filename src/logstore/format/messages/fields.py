@@ -17,15 +17,11 @@ guide for the encodings, and KIP-482 for flexible versions and tagged fields.
 from __future__ import annotations
 
 import uuid
-from typing import Annotated, Final, NamedTuple, Protocol
+from typing import Annotated, Final, NamedTuple
+
+from logstore.model import Bytes
 
 _LAST: Final = 32_767
-
-
-class Piece(Protocol):
-    """Bytes that are elsewhere, in a file for instance: the encoder asks only how many they are."""
-
-    def __len__(self) -> int: ...
 
 
 class Fixed(NamedTuple):
@@ -118,11 +114,8 @@ Uuid = Annotated[uuid.UUID, Fixed("uuid", "16s")]
 String = Annotated[str, Sized("string", is_text=True, short=True)]
 ClassicString = Annotated[str, Sized("string", is_text=True, short=True, is_classic=True)]
 Data = Annotated[bytes, Sized("bytes", is_text=False, short=False)]
-Records = Annotated[bytes | memoryview, Sized("records", is_text=False, short=False, is_view=True)]
-SentRecords = Annotated[
-    bytes | memoryview | Piece, Sized("records", is_text=False, short=False, is_view=True)
-]
-"""Records that may be elsewhere when they are sent. Reading gives a memoryview."""
+Records = Annotated[Bytes, Sized("records", is_text=False, short=False, is_view=True)]
+"""Encoding passes on the very object; reading gives a memoryview."""
 
 ALL_VERSIONS: Final = Versions()
 NO_UUID = uuid.UUID(int=0)

@@ -15,13 +15,11 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 
 from logstore.errors import CorruptionError, UnsupportedVersionError, UsageError
-from logstore.format.messages.fields import Piece
 from logstore.format.messages.generating import Decoder, Encoder, Writer
 from logstore.model import Bytes
 
 T = TypeVar("T", bound=tuple[Any, ...])
-Part = Bytes | Piece
-_Encode = Callable[[list[Part], Any], None]
+_Encode = Callable[[list[Bytes], Any], None]
 _Decode = Callable[[Bytes, int, int], tuple[Any, int]]
 
 _VERSION: Final = struct.Struct(">h")
@@ -55,21 +53,15 @@ class Message(Generic[T]):
             UsageError: a field does not fit: a number or a length is too large, a null is not allowed, or
                 text is not Unicode.
         """
-        parts: Any = self.encode_parts(message, version)
-        try:
-            return b"".join(parts)
-        except TypeError as error:
-            raise UsageError(
-                f"{self.name} version {version} has records that are elsewhere: {error}"
-            ) from None
+        return b"".join(self.encode_parts(message, version))
 
-    def encode_parts(self, message: T, version: int) -> list[Part]:
+    def encode_parts(self, message: T, version: int) -> list[Bytes]:
         """The message's bytes in pieces; those of its records are the very objects that it holds. Raises as
         :meth:`encode`."""
         encode = self._encoders.get(version)
         if encode is None:
             encode = self._encoders[version] = self._compiled(version, Encoder)
-        parts: list[Part] = []
+        parts: list[Bytes] = []
         try:
             encode(parts, message)
         except UnsupportedVersionError as error:
@@ -101,8 +93,7 @@ class Message(Generic[T]):
     def encode_versioned(self, message: T, version: int) -> bytes:
         """The key or the value of a record in one of Kafka's own topics: the version in two bytes, and the
         message. Raises as :meth:`encode`."""
-        parts: Any = self.encode_parts(message, version)
-        return _VERSION.pack(version) + b"".join(parts)
+        return _VERSION.pack(version) + b"".join(self.encode_parts(message, version))
 
     def decode_versioned(self, data: Bytes) -> T:
         """The message of such a key or value. Raises as :meth:`decode`."""

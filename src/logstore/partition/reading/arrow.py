@@ -32,11 +32,11 @@ from logstore.partition.arguments import check_count
 from logstore.partition.reading.place import Place, is_cut
 from logstore.partition.reading.records import (
     AbortedFilter,
+    TellingOfTruncation,
     aborted_for,
     section_of,
     start_position,
     take_section,
-    telling_of_truncation,
 )
 from logstore.partition.reading.times import TimeSpan
 from logstore.partition.reading.view import LogView
@@ -152,7 +152,7 @@ def iterate_columns(
         return
     reader = _ColumnReader(view, start, stop, isolation, plan)
     try:
-        with telling_of_truncation(view):
+        with TellingOfTruncation(view):
             try:
                 for _ in reader.fill():
                     yield from reader.finish()

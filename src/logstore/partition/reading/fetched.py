@@ -21,9 +21,9 @@ from logstore.model import Bytes, Isolation
 from logstore.partition.reading.collected import Collected, first_piece_bytes
 from logstore.partition.reading.records import (
     SegmentReader,
+    TellingOfTruncation,
     aborted_for,
     start_position,
-    telling_of_truncation,
 )
 from logstore.partition.reading.view import LogView
 from logstore.partition.segments.segment import Segment
@@ -99,7 +99,7 @@ def fetch(
         return Fetched(
             b"", start, NONE_ABORTED, view.log_start_offset, view.high_watermark, view.last_stable_offset
         )
-    with telling_of_truncation(view):
+    with TellingOfTruncation(view):
         data, next_offset = _collect_batches(
             view, start, limit, max_bytes, min_one_batch, FetchEnds() if ends is None else ends
         )

@@ -43,10 +43,10 @@ from logstore.partition.reading.records import (
     AbortedFilter,
     FoundBatch,
     Section,
+    TellingOfTruncation,
     aborted_transactions,
     section_of,
     segment_runs,
-    telling_of_truncation,
     truncated_meanwhile,
 )
 from logstore.partition.reading.view import LogView
@@ -177,7 +177,7 @@ class _Scan:
                 position = max(position, self._view.log_start_offset)
 
     def _runs_of_view(self, view: LogView, position: int, run: Any) -> Iterator[Any]:
-        with telling_of_truncation(view):
+        with TellingOfTruncation(view):
             found = aborted_transactions(view, position, self.stop)
             aborted = AbortedFilter(found if self._is_committed else found.below(self.stop))
             for number in range(view.floor(position), len(view.segments)):

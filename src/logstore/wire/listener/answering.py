@@ -9,10 +9,9 @@ from typing import Any, Final, NamedTuple
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Answered, Pending
 from logstore.errors import UnsupportedVersionError
-from logstore.format.messages.message import Part
 from logstore.model import Bytes
 from logstore.warning import warn
-from logstore.wire.apis import APIS, ApiKey
+from logstore.wire.apis import ApiKey, api_of
 from logstore.wire.frames import encode_frame
 from logstore.wire.handlers.call import Answers, Call
 from logstore.wire.handlers.cluster import api_versions
@@ -26,13 +25,10 @@ class Asked(NamedTuple):
     """A request that was read."""
 
     header: RequestHeader
+    key: ApiKey
+    """Which request it is."""
     answers: Answers
     request: Any
-
-    @property
-    def key(self) -> ApiKey:
-        """Which request it is."""
-        return ApiKey(self.header.api_key)
 
 
 class Answer(NamedTuple):
@@ -57,10 +53,10 @@ def read(call: Call, frame: Bytes, table: Mapping[ApiKey, Answers]) -> Asked | A
     answers = table.get(key)  # type: ignore[call-overload]  # an IntEnum is its number
     if answers is None:
         raise UnsupportedVersionError(f"a request with the key {key} is not served")
-    api = APIS[ApiKey(key)]
+    api = api_of(key)
     if key == ApiKey.API_VERSIONS and not api.first <= version <= api.last:
         return Answer(header, Answered(_unknown_version(call)), _OLDEST)
-    return Asked(header, answers, api.request.decode(frame, version, position)[0])
+    return Asked(header, api.key, answers, api.request.decode(frame, version, position)[0])
 
 
 def answer(call: Call, asked: Asked) -> Answer:
@@ -82,7 +78,7 @@ def refuse(asked: Asked, code: ErrorCode) -> Answer:
     return Answer(asked.header, Answered(asked.answers.refuse(asked.request, code, version)), version)
 
 
-def encode(answer: Answer, response: Any, throttle_time_ms: int, store_path: str) -> list[Part]:
+def encode(answer: Answer, response: Any, throttle_time_ms: int, store_path: str) -> list[Bytes]:
     """The pieces of the frame that answers, without what is not for clients.
 
     Raises:

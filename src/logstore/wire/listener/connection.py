@@ -16,11 +16,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from enum import Enum
-from typing import Final, cast
+from typing import Final
 
 from logstore.broker.pending import Answered
 from logstore.errors import FencedError, LogstoreError
-from logstore.model import Bytes
 from logstore.warning import inform
 from logstore.wire.apis import ApiKey
 from logstore.wire.frames import FrameReader
@@ -312,8 +311,7 @@ class Connection:
             self._muted_until = time.monotonic() + throttle_ms / 1000
         is_silent, self._is_silent = self._is_silent, False
         if not isinstance(response, NoAnswer) and not is_silent:
-            parts = answering.encode(answer, response, throttle_ms, self.call.node.store_path)
-            self._out = pieces_of(cast("list[Bytes]", parts))
+            self._out = pieces_of(answering.encode(answer, response, throttle_ms, self.call.node.store_path))
         return True
 
     def _hang_up_after_a_failed_login(self) -> None:

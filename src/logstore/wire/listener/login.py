@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from logstore.errors import UsageError
+from logstore.model import Bytes
 from logstore.wire.apis import ApiKey
 from logstore.wire.frames import encode_frame
 from logstore.wire.handlers.call import Call
@@ -84,7 +85,7 @@ class Login:
         self._call.principal = principal
         self._as_client(self._call)
 
-    def raw_answer(self, frame: memoryview) -> list[bytes] | None:
+    def raw_answer(self, frame: memoryview) -> list[Bytes] | None:
         """The frame that answers a message without a header; None if it has one."""
         sasl = self._call.sasl
         if not self._is_raw or sasl is None:
@@ -95,4 +96,4 @@ class Login:
             note_failed_login(self._call.principal, self._call.host, sasl.mechanism, str(error))
             return []
         self.note_step()
-        return [bytes(part) for part in encode_frame([answer])]  # type: ignore[arg-type]  # it is bytes
+        return encode_frame([answer])

@@ -55,24 +55,32 @@ def for_clients(response: Any, store_path: str) -> Any:
     """The response as a client gets it. ``store_path``: where the store's files are."""
     kind: Any = type(response)
     plan = _plan_of(kind)
-    return response if plan is None else _told(response, plan, store_path)
+    if plan is None:
+        return response
+    told = _told(response, plan, store_path)
+    return response if told is None else told
 
 
 def _told(value: Any, plan: _Plan, store_path: str) -> Any:
-    changes: dict[str, Any] = {}
+    """What is told in place of ``value``; None if that is the value itself, as nearly always."""
+    changes: dict[str, Any] | None = None
     for name, code in plan.words:
         text = getattr(value, name)
         if text:
-            told = words_for(text, None if code is None else getattr(value, code), store_path)
-            if told != text:
-                changes[name] = told
+            words = words_for(text, None if code is None else getattr(value, code), store_path)
+            if words != text:
+                changes = {**(changes or {}), name: words}
     for name, part in plan.parts:
         items = getattr(value, name)
-        if items:
-            told_items = tuple([_told(each, part, store_path) for each in items])
-            if any(new is not old for new, old in zip(told_items, items, strict=True)):
-                changes[name] = told_items
-    return value._replace(**changes) if changes else value
+        told: list[Any] | None = None
+        for at, each in enumerate(items or ()):
+            new = _told(each, part, store_path)
+            if new is not None:
+                told = told or list(items)
+                told[at] = new
+        if told is not None:
+            changes = {**(changes or {}), name: tuple(told)}
+    return None if changes is None else value._replace(**changes)
 
 
 def words_for(text: str, code: int | None, store_path: str) -> str:

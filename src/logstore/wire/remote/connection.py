@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from logstore.broker.codes import ErrorCode
 from logstore.errors import CorruptionError, LogstoreError, UnsupportedVersionError, UsageError
-from logstore.format.messages.message import Part
+from logstore.model import Bytes
 from logstore.wire.addresses import Address
 from logstore.wire.frames import FrameReader, encode_frame
 from logstore.wire.headers import decode_response, encode_request
@@ -154,9 +154,9 @@ class Connection:
         self._put_out_locked(frame)
         return None if question.is_answered else Reply(version=version)
 
-    def _put_out_locked(self, frame: list[Part]) -> None:
+    def _put_out_locked(self, frame: list[Bytes]) -> None:
         was_empty = not self._outgoing
-        self._outgoing.extend(memoryview(part) for part in frame)  # type: ignore[arg-type]  # no pieces of files
+        self._outgoing.extend(map(memoryview, frame))
         if not was_empty:
             return  # the loop's thread sends them
         if self._sends_in_loop and not self._loop.is_here:

@@ -226,7 +226,7 @@ def _row(each: FetchPartition) -> fetch.Partition:
 
 def _fetched(wanted: FetchPartition, answer: fetch.PartitionResult) -> FetchedPartition:
     code = code_of_number(answer.error_code)
-    data, next_offset = whole_batches(answer.records or b"", wanted.offset)  # type: ignore[arg-type]
+    data, next_offset = whole_batches(answer.records or b"", wanted.offset)
     return FetchedPartition(
         wanted.partition,
         code,

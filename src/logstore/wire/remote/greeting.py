@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from logstore import _version
 from logstore.errors import CorruptionError, UsageError
-from logstore.format.messages.message import Part
 from logstore.model import Bytes
 from logstore.wire.apis import APIS, ApiKey
 from logstore.wire.frames import encode_frame
@@ -50,11 +49,11 @@ class Greeting:
         self.is_over = False
         self._steps = self._run()
 
-    def begin(self) -> list[Part]:
+    def begin(self) -> list[Bytes]:
         """The first frame to send."""
         return self._frame_of(next(self._steps))
 
-    def take(self, frame: Bytes) -> list[Part]:
+    def take(self, frame: Bytes) -> list[Bytes]:
         """What to send next; nothing, if it is over.
 
         Raises:
@@ -67,7 +66,7 @@ class Greeting:
             self.is_over = True
             return []
 
-    def _frame_of(self, step: tuple[int, int, Any]) -> list[Part]:
+    def _frame_of(self, step: tuple[int, int, Any]) -> list[Bytes]:
         key, version, request = step
         self._correlation_id -= 1  # never one of a request that comes later
         return encode_frame(

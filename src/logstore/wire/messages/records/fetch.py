@@ -10,7 +10,7 @@ from logstore.format.messages.fields import (
     Int16,
     Int32,
     Int64,
-    SentRecords,
+    Records,
     String,
     Uuid,
     needs,
@@ -117,7 +117,7 @@ class PartitionResult(NamedTuple):
     aborted_transactions: tuple[AbortedTransaction, ...] | None = ()
     preferred_read_replica: Annotated[Int32, since(11)] = -1
     """From which broker to read on (KIP-392); -1: from this one."""
-    records: SentRecords | None = None
+    records: Records | None = None
 
 
 class TopicResult(NamedTuple):

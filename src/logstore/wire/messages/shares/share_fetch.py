@@ -11,7 +11,7 @@ from logstore.format.messages.fields import (
     Int16,
     Int32,
     Int64,
-    SentRecords,
+    Records,
     String,
     Uuid,
     needs,
@@ -67,7 +67,7 @@ class PartitionResult(NamedTuple):
     acknowledge_error_code: Int16 = 0
     acknowledge_error_message: String | None = None
     current_leader: CurrentLeader = CurrentLeader()
-    records: SentRecords = b""
+    records: Records = b""
     acquired_records: tuple[AcquiredRecords, ...] = ()
 
 
