@@ -255,7 +255,9 @@ class Loader:
     def _recover(self, bases: list[int]) -> tuple[list[Segment], int]:
         """Check everything above the recovery point and cut the log at the first bad batch."""
         found = bases
-        bases = self._without_deleted(found) or [self._create_first().base_offset]
+        bases = self._without_deleted(found)
+        if not bases:
+            return self._begin()
         self._is_unwritten = has_failed_flush(self.files, self.directory)
         first = max(sum(base <= self.recovery_point for base in bases) - 1, 0)
         segments = [self._sealed(base) for base in bases[:first]]
@@ -330,7 +332,8 @@ class Loader:
         """Whether a segment that ends at ``end`` may be followed by one at ``next_base``."""
         return end == next_base or (end < next_base and not self.is_dense)
 
-    def _create_first(self) -> ActiveSegment:
+    def _begin(self) -> tuple[list[Segment], int]:
+        """Begin with an empty segment."""
         base = self.log_start_offset or 0
         if self.recovery_point > base and not self.accept_loss:
             raise CorruptionError(
@@ -344,7 +347,8 @@ class Loader:
         segment = self._new_active(base)
         segment.create()
         self.recovery_point = min(self.recovery_point, base)
-        return segment
+        self.report.recovered_segments += 1
+        return [segment], base
 
     def _check_loss(self, segment: ActiveSegment, end: int, fault: CorruptionError | None) -> None:
         """
