@@ -11,7 +11,10 @@ from confluent_kafka import KafkaException, Producer
 
 from logstore.config import TopicConfig
 from logstore.errors import InvalidConfigError, UsageError
-from logstore.testing import Delay, Drop, DropAnswer, HangUp, Refuse, kafka
+from logstore.testing import Delay, Drop, DropAnswer, HangUp, Refuse, kafka, kafka_servers
+from logstore.wire.apis import ApiKey
+from logstore.wire.listener.intercepting import Intercepted
+from logstore.wire.messages.records.produce import Partition, ProduceRequest, Topic
 from tests.interop.clients import KafkaProducer
 
 
@@ -125,3 +128,23 @@ def test_what_is_refused():
 def test_pytest_finds_the_fixture(logstore_kafka):
     """It is an entry point: no test has to import it."""
     assert send(logstore_kafka) == 0
+
+
+def test_what_is_kept_of_many_requests_is_bounded(monkeypatch):
+    monkeypatch.setattr(kafka_servers, "_KEPT_REQUESTS", 4)
+    monkeypatch.setattr(kafka_servers, "_KEPT_BYTES", 5_000)
+    rules = kafka_servers._Rules()
+
+    def produce(size_bytes):
+        request = ProduceRequest(topics=(Topic(partitions=(Partition(0, bytes(size_bytes)), Partition(1))),))
+        rules.decide(Intercepted(ApiKey.PRODUCE, 9, request, "", ""))
+        return [len(each.request.topics[0].partitions[0].records) for each in rules.seen("Produce")]
+
+    assert produce(3_000) == [3_000]
+    assert produce(2_000) == [3_000, 2_000]
+    assert produce(1) == [2_000, 1]
+    assert produce(9_000) == [9_000]
+    for _ in range(5):
+        rules.decide(Intercepted(ApiKey.METADATA, 9, None, "", ""))
+    assert [each.key for each in rules.seen(None)] == [ApiKey.METADATA] * 4
+    assert produce(1) == [1]

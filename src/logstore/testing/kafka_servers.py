@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 _SESSION_MS: Final = 100
 """Of the shortest sessions. Tests of clients do not wait for a broker's six seconds."""
+_KEPT_REQUESTS: Final = 10_000
+_KEPT_BYTES: Final = 64 * 2**20
+"""Of records in requests: a test may send more than fits into memory."""
 _ACTIONS: Final = (Delay, Drop, DropAnswer, Refuse, HangUp)
 
 Condition = Callable[[Intercepted], bool]
@@ -53,7 +57,9 @@ class _Rules:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._rules: list[_Rule] = []
-        self._seen: list[Intercepted] = []
+        self._seen: deque[tuple[Intercepted, int]] = deque()
+        """With the bytes of their records."""
+        self._seen_bytes = 0
 
     def add(self, request: str, action: Action, times: int | None, when: Condition | None) -> None:
         if not isinstance(action, _ACTIONS):
@@ -74,11 +80,17 @@ class _Rules:
     def seen(self, request: str | None) -> list[Intercepted]:
         key = None if request is None else _key_of(request)
         with self._lock:
-            return [each for each in self._seen if key is None or each.key is key]
+            return [each for each, _ in self._seen if key is None or each.key is key]
 
     def decide(self, request: Intercepted) -> Action | None:
+        size_bytes = _records_bytes(request)
         with self._lock:
-            self._seen.append(request)
+            self._seen.append((request, size_bytes))
+            self._seen_bytes += size_bytes
+            while len(self._seen) > 1 and (
+                len(self._seen) > _KEPT_REQUESTS or self._seen_bytes > _KEPT_BYTES
+            ):
+                self._seen_bytes -= self._seen.popleft()[1]
             rules = [each for each in self._rules if each.key is request.key]
         for rule in rules:
             if (rule.when is None or rule.when(request)) and self._take(rule):
@@ -95,6 +107,13 @@ class _Rules:
                 if not rule.left:
                     self._rules.remove(rule)
         return True
+
+
+def _records_bytes(request: Intercepted) -> int:
+    """Only Produce has records."""
+    if request.key.name != "PRODUCE":
+        return 0
+    return sum(len(each.records or b"") for topic in request.request.topics for each in topic.partitions)
 
 
 class KafkaServers(str):
@@ -137,7 +156,8 @@ class KafkaServers(str):
         self._rules.clear()
 
     def requests(self, request: str | None = None) -> list[Intercepted]:
-        """The requests that have come so far, of one kind or all, in their order.
+        """The requests that have come so far, of one kind or all, in their order. The newest are kept: 10,000,
+        and no more than have 64 MiB of records together.
 
         Raises:
             UsageError: there is no such request.
