@@ -156,8 +156,8 @@ class KafkaServers(str):
         self._rules.clear()
 
     def requests(self, request: str | None = None) -> list[Intercepted]:
-        """The requests that have come so far, of one kind or all, in their order. The newest are kept: 10,000,
-        and no more than have 64 MiB of records together.
+        """The requests that have come so far, of one kind or all, in their order. The newest are kept:
+        10,000, and no more than have 64 MiB of records together.
 
         Raises:
             UsageError: there is no such request.
