@@ -143,6 +143,20 @@ def test_files_of_a_segment(tmp_path):
     assert (producer["producer_id"], producer["last_offset"]) == (3, 20)
 
 
+def test_options_of_info_that_do_not_fit(tmp_path):
+    path = make_store(tmp_path / "s", partitions=1)
+    log = sorted((path / "orders-0").glob("*.log"))[0]
+    for arguments, said in (
+        ([path, "-p", "0"], "--partition is of a topic; name it behind the directory"),
+        ([log, "-p", "0"], "--partition is of a topic; name it behind the directory"),
+        ([path, "--all"], "--all is of a file, such as a segment or an index"),
+        ([path, "orders", "--all"], "--all is of a file, such as a segment or an index"),
+    ):
+        done = run("info", *arguments)
+        assert (done.code, done.out) == (2, "")
+        assert said in done.err
+
+
 def test_many_rows_come_aligned_in_blocks(tmp_path):
     with logstore.open(tmp_path / "s") as store:
         log = store.create_topic("t")[0]

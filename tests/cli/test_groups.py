@@ -1,5 +1,7 @@
 """``logstore groups``: shows groups, lets them go on elsewhere, and deletes them."""
 
+import shutil
+
 import pytest
 
 import logstore
@@ -56,6 +58,13 @@ def test_what_groups_there_are(path):
     assert answer("groups", make_store(path / ".." / "other")).lines == [
         "GROUP  STATE  ASSIGNOR  MEMBERS  OFFSETS  LAG"
     ]
+
+
+@pytest.mark.damaged
+def test_a_lag_that_is_known_in_part(path):
+    shutil.rmtree(path / "orders-1")
+    assert answer("groups", path).lines[1].endswith("2  at least 17")
+    assert answer("groups", path).lines[2].endswith("1  at least 0")
 
 
 @pytest.mark.parametrize(

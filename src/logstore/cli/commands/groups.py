@@ -135,11 +135,17 @@ def _list(out: Output, found: list[GroupStatus]) -> None:
                 each.assignor or None,
                 len(each.members),
                 len(each.offsets),
-                sum(each.lag.values()),
+                _lag_of_all(each),
             )
             for each in found
         ),
     )
+
+
+def _lag_of_all(found: GroupStatus) -> int | str:
+    """The sum, as far as it is known."""
+    known = sum(found.lag.values())
+    return known if len(found.lag) == len(found.offsets) else f"at least {known}"
 
 
 def _show(out: Output, found: GroupStatus) -> None:

@@ -10,6 +10,7 @@ import typer
 
 from logstore.cli.commands import Command
 from logstore.cli.commands.files import FILE_SHAPES, file_info
+from logstore.cli.errors import WRONG, CommandError
 from logstore.cli.opening import Settings, logs_of, reading
 from logstore.cli.options import Json, OptionalTopic, Partitions, Quiet
 from logstore.cli.output import Cell, Output, Shape
@@ -86,7 +87,12 @@ def info(
     leader epochs, producers and the last batch; of a segment, an index or a snapshot what is in it.
     """
     out = Output(json=json, quiet=quiet)
-    if topic is None and OsFiles().is_file(subject):
+    is_file = topic is None and OsFiles().is_file(subject)
+    if partition and topic is None:
+        raise CommandError("--partition is of a topic; name it behind the directory", WRONG)
+    if everything and not is_file:
+        raise CommandError("--all is of a file, such as a segment or an index", WRONG)
+    if is_file:
         return file_info(out, subject, everything=everything)
     with reading(subject) as store:
         settings = Settings(subject)
