@@ -55,3 +55,13 @@ def test_a_clean_open_needs_no_codec_and_no_thread_pool(tmp_path):
     run_python(code)
     loaded = run_python(LOADED.format(code)).split()
     assert not {"numpy", "zstandard", "lz4", "snappy", "concurrent.futures", "asyncio"} & set(loaded)
+
+
+def test_a_broker_imports_messages_and_handlers_when_clients_ask(tmp_path):
+    code = f"import logstore; logstore.open({str(tmp_path / 's')!r}).listen()"
+    loaded = run_python(LOADED.format(code)).split()
+    apart = [
+        name for name in loaded if name.startswith(("logstore.wire.messages.", "logstore.wire.handlers."))
+    ]
+    assert not [name for name in apart if name.endswith((".produce", ".share_fetch", ".end_txn"))]
+    assert len(apart) < 30

@@ -1,86 +1,21 @@
-"""The table of Kafka's requests that are known here: key, name, versions, and what is sent each way."""
+"""The table of Kafka's requests that are known here: key, name, versions, and what is sent each way.
+
+What a message consists of is declared in :mod:`logstore.wire.messages`, in a module with the request's name.
+It is imported when the first such message is read or written: most programs meet a few of them, and a broker
+that imports all starts half as long again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
+from functools import cached_property
+from importlib import import_module
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final
 
 from logstore.errors import UnsupportedVersionError
 from logstore.format.messages.message import Message
-from logstore.wire.messages.cluster import (
-    alter_partition_reassignments,
-    api_versions,
-    describe_cluster,
-    describe_log_dirs,
-    describe_topic_partitions,
-    elect_leaders,
-    list_partition_reassignments,
-    metadata,
-)
-from logstore.wire.messages.groups import (
-    consumer_group_describe,
-    consumer_group_heartbeat,
-    delete_groups,
-    describe_groups,
-    find_coordinator,
-    heartbeat,
-    join_group,
-    leave_group,
-    list_groups,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
-    sync_group,
-)
-from logstore.wire.messages.quotas import alter_client_quotas, describe_client_quotas
-from logstore.wire.messages.records import (
-    delete_records,
-    fetch,
-    list_offsets,
-    offset_for_leader_epoch,
-    produce,
-)
-from logstore.wire.messages.security import (
-    alter_user_scram_credentials,
-    create_acls,
-    delete_acls,
-    describe_acls,
-    describe_user_scram_credentials,
-    sasl_authenticate,
-    sasl_handshake,
-)
-from logstore.wire.messages.shares import (
-    delete_share_group_state,
-    initialize_share_group_state,
-    read_share_group_state,
-    share_acknowledge,
-    share_fetch,
-    share_group_describe,
-    share_group_heartbeat,
-    write_share_group_state,
-)
-from logstore.wire.messages.topics import (
-    alter_configs,
-    create_partitions,
-    create_topics,
-    delete_topics,
-    describe_configs,
-    incremental_alter_configs,
-    list_config_resources,
-)
-from logstore.wire.messages.transactions import (
-    add_offsets_to_txn,
-    add_partitions_to_txn,
-    describe_producers,
-    describe_transactions,
-    end_txn,
-    init_producer_id,
-    list_transactions,
-    txn_offset_commit,
-    write_txn_markers,
-)
 
 
 class ApiKey(IntEnum):
@@ -147,27 +82,43 @@ class ApiKey(IntEnum):
     DELETE_SHARE_GROUP_STATE = 86
 
 
-class Api(NamedTuple):
-    """One kind of request, and its response."""
+class Api:
+    """One kind of request, and its response.
 
-    key: ApiKey
-    request: Message[Any]
-    response: Message[Any]
+    Args:
+        folder: where its messages are.
+        first: the oldest version: that of Kafka 4.0.
+        last: the newest version: that of Kafka 4.2.
+        flexible: the first version with KIP-482's encoding; None if there is none.
+    """
+
+    def __init__(self, key: ApiKey, folder: str, first: int, last: int, flexible: int | None = None) -> None:
+        self.key = key
+        self.module = f"{folder}.{key.name.lower()}"
+        """Of its messages within :mod:`logstore.wire.messages`, and of what answers it within
+        :mod:`logstore.wire.handlers`."""
+        self.first = first
+        self.last = last
+        self._flexible = flexible
 
     @property
     def name(self) -> str:
         """Kafka's name for it."""
-        return self.request.name.removesuffix("Request")
+        return self.key.name.title().replace("_", "")
 
-    @property
-    def first(self) -> int:
-        """The oldest version: that of Kafka 4.0."""
-        return self.request.first
+    @cached_property
+    def request(self) -> Message[Any]:
+        """What is asked."""
+        return self._message("Request")
 
-    @property
-    def last(self) -> int:
-        """The newest version: that of Kafka 4.2."""
-        return self.request.last
+    @cached_property
+    def response(self) -> Message[Any]:
+        """What is answered, in the same versions."""
+        return self._message("Response")
+
+    def _message(self, suffix: str) -> Message[Any]:
+        declared = getattr(import_module(f"logstore.wire.messages.{self.module}"), self.name + suffix)
+        return Message(declared, self.first, self.last, flexible=self._flexible)
 
     @property
     def first_advertised(self) -> int:
@@ -182,83 +133,73 @@ class Api(NamedTuple):
     def is_flexible(self, version: int) -> bool:
         """Whether the version has compact lengths and tagged fields. Also for versions that are not known
         yet, which keep them."""
-        return self.request.is_flexible(version)
+        return self._flexible is not None and version >= self._flexible
 
 
-class _Declares(Protocol):
-    """A module of :mod:`logstore.wire.messages`."""
-
-    REQUEST: Message[Any]
-    RESPONSE: Message[Any]
-
-
-_MODULES: Final[Mapping[ApiKey, _Declares]] = {
-    ApiKey.PRODUCE: produce,
-    ApiKey.FETCH: fetch,
-    ApiKey.LIST_OFFSETS: list_offsets,
-    ApiKey.METADATA: metadata,
-    ApiKey.OFFSET_COMMIT: offset_commit,
-    ApiKey.OFFSET_FETCH: offset_fetch,
-    ApiKey.FIND_COORDINATOR: find_coordinator,
-    ApiKey.JOIN_GROUP: join_group,
-    ApiKey.HEARTBEAT: heartbeat,
-    ApiKey.LEAVE_GROUP: leave_group,
-    ApiKey.SYNC_GROUP: sync_group,
-    ApiKey.DESCRIBE_GROUPS: describe_groups,
-    ApiKey.LIST_GROUPS: list_groups,
-    ApiKey.SASL_HANDSHAKE: sasl_handshake,
-    ApiKey.API_VERSIONS: api_versions,
-    ApiKey.CREATE_TOPICS: create_topics,
-    ApiKey.DELETE_TOPICS: delete_topics,
-    ApiKey.DELETE_RECORDS: delete_records,
-    ApiKey.INIT_PRODUCER_ID: init_producer_id,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch,
-    ApiKey.ADD_PARTITIONS_TO_TXN: add_partitions_to_txn,
-    ApiKey.ADD_OFFSETS_TO_TXN: add_offsets_to_txn,
-    ApiKey.END_TXN: end_txn,
-    ApiKey.WRITE_TXN_MARKERS: write_txn_markers,
-    ApiKey.TXN_OFFSET_COMMIT: txn_offset_commit,
-    ApiKey.DESCRIBE_ACLS: describe_acls,
-    ApiKey.CREATE_ACLS: create_acls,
-    ApiKey.DELETE_ACLS: delete_acls,
-    ApiKey.DESCRIBE_CONFIGS: describe_configs,
-    ApiKey.ALTER_CONFIGS: alter_configs,
-    ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs,
-    ApiKey.SASL_AUTHENTICATE: sasl_authenticate,
-    ApiKey.CREATE_PARTITIONS: create_partitions,
-    ApiKey.DELETE_GROUPS: delete_groups,
-    ApiKey.ELECT_LEADERS: elect_leaders,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_partition_reassignments,
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments,
-    ApiKey.OFFSET_DELETE: offset_delete,
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: describe_client_quotas,
-    ApiKey.ALTER_CLIENT_QUOTAS: alter_client_quotas,
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: describe_user_scram_credentials,
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: alter_user_scram_credentials,
-    ApiKey.DESCRIBE_CLUSTER: describe_cluster,
-    ApiKey.DESCRIBE_PRODUCERS: describe_producers,
-    ApiKey.DESCRIBE_TRANSACTIONS: describe_transactions,
-    ApiKey.LIST_TRANSACTIONS: list_transactions,
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: consumer_group_heartbeat,
-    ApiKey.CONSUMER_GROUP_DESCRIBE: consumer_group_describe,
-    ApiKey.LIST_CONFIG_RESOURCES: list_config_resources,
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions,
-    ApiKey.SHARE_GROUP_HEARTBEAT: share_group_heartbeat,
-    ApiKey.SHARE_GROUP_DESCRIBE: share_group_describe,
-    ApiKey.SHARE_FETCH: share_fetch,
-    ApiKey.SHARE_ACKNOWLEDGE: share_acknowledge,
-    ApiKey.INITIALIZE_SHARE_GROUP_STATE: initialize_share_group_state,
-    ApiKey.READ_SHARE_GROUP_STATE: read_share_group_state,
-    ApiKey.WRITE_SHARE_GROUP_STATE: write_share_group_state,
-    ApiKey.DELETE_SHARE_GROUP_STATE: delete_share_group_state,
-}
-
-APIS: Final[Mapping[ApiKey, Api]] = MappingProxyType(
-    {key: Api(key, module.REQUEST, module.RESPONSE) for key, module in _MODULES.items()}
+_TABLE: Final = (
+    Api(ApiKey.PRODUCE, "records", 3, 13, 9),
+    Api(ApiKey.FETCH, "records", 4, 18, 12),
+    Api(ApiKey.LIST_OFFSETS, "records", 1, 11, 6),
+    Api(ApiKey.METADATA, "cluster", 0, 13, 9),
+    Api(ApiKey.OFFSET_COMMIT, "groups", 2, 10, 8),
+    Api(ApiKey.OFFSET_FETCH, "groups", 1, 10, 6),
+    Api(ApiKey.FIND_COORDINATOR, "groups", 0, 6, 3),
+    Api(ApiKey.JOIN_GROUP, "groups", 0, 9, 6),
+    Api(ApiKey.HEARTBEAT, "groups", 0, 4, 4),
+    Api(ApiKey.LEAVE_GROUP, "groups", 0, 5, 4),
+    Api(ApiKey.SYNC_GROUP, "groups", 0, 5, 4),
+    Api(ApiKey.DESCRIBE_GROUPS, "groups", 0, 6, 5),
+    Api(ApiKey.LIST_GROUPS, "groups", 0, 5, 3),
+    Api(ApiKey.SASL_HANDSHAKE, "security", 0, 1),
+    Api(ApiKey.API_VERSIONS, "cluster", 0, 4, 3),
+    Api(ApiKey.CREATE_TOPICS, "topics", 2, 7, 5),
+    Api(ApiKey.DELETE_TOPICS, "topics", 1, 6, 4),
+    Api(ApiKey.DELETE_RECORDS, "records", 0, 2, 2),
+    Api(ApiKey.INIT_PRODUCER_ID, "transactions", 0, 5, 2),
+    Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, "records", 2, 4, 4),
+    Api(ApiKey.ADD_PARTITIONS_TO_TXN, "transactions", 0, 5, 3),
+    Api(ApiKey.ADD_OFFSETS_TO_TXN, "transactions", 0, 4, 3),
+    Api(ApiKey.END_TXN, "transactions", 0, 5, 3),
+    Api(ApiKey.WRITE_TXN_MARKERS, "transactions", 1, 2, 1),
+    Api(ApiKey.TXN_OFFSET_COMMIT, "transactions", 0, 5, 3),
+    Api(ApiKey.DESCRIBE_ACLS, "security", 1, 3, 2),
+    Api(ApiKey.CREATE_ACLS, "security", 1, 3, 2),
+    Api(ApiKey.DELETE_ACLS, "security", 1, 3, 2),
+    Api(ApiKey.DESCRIBE_CONFIGS, "topics", 1, 4, 4),
+    Api(ApiKey.ALTER_CONFIGS, "topics", 0, 2, 2),
+    Api(ApiKey.DESCRIBE_LOG_DIRS, "cluster", 1, 4, 2),
+    Api(ApiKey.SASL_AUTHENTICATE, "security", 0, 2, 2),
+    Api(ApiKey.CREATE_PARTITIONS, "topics", 0, 3, 2),
+    Api(ApiKey.DELETE_GROUPS, "groups", 0, 2, 2),
+    Api(ApiKey.ELECT_LEADERS, "cluster", 0, 2, 2),
+    Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, "topics", 0, 1, 1),
+    Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, "cluster", 0, 1, 0),
+    Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, "cluster", 0, 0, 0),
+    Api(ApiKey.OFFSET_DELETE, "groups", 0, 0),
+    Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, "quotas", 0, 1, 1),
+    Api(ApiKey.ALTER_CLIENT_QUOTAS, "quotas", 0, 1, 1),
+    Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "security", 0, 0, 0),
+    Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "security", 0, 0, 0),
+    Api(ApiKey.DESCRIBE_CLUSTER, "cluster", 0, 2, 0),
+    Api(ApiKey.DESCRIBE_PRODUCERS, "transactions", 0, 0, 0),
+    Api(ApiKey.DESCRIBE_TRANSACTIONS, "transactions", 0, 0, 0),
+    Api(ApiKey.LIST_TRANSACTIONS, "transactions", 0, 2, 0),
+    Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, "groups", 0, 1, 0),
+    Api(ApiKey.CONSUMER_GROUP_DESCRIBE, "groups", 0, 1, 0),
+    Api(ApiKey.LIST_CONFIG_RESOURCES, "topics", 0, 1, 0),
+    Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, "cluster", 0, 0, 0),
+    Api(ApiKey.SHARE_GROUP_HEARTBEAT, "shares", 1, 1, 0),
+    Api(ApiKey.SHARE_GROUP_DESCRIBE, "shares", 1, 1, 0),
+    Api(ApiKey.SHARE_FETCH, "shares", 1, 2, 0),
+    Api(ApiKey.SHARE_ACKNOWLEDGE, "shares", 1, 2, 0),
+    Api(ApiKey.INITIALIZE_SHARE_GROUP_STATE, "shares", 0, 0, 0),
+    Api(ApiKey.READ_SHARE_GROUP_STATE, "shares", 0, 0, 0),
+    Api(ApiKey.WRITE_SHARE_GROUP_STATE, "shares", 0, 1, 0),
+    Api(ApiKey.DELETE_SHARE_GROUP_STATE, "shares", 0, 0, 0),
 )
-"""Every request that is known here, in the order of the keys."""
 
+APIS: Final[Mapping[ApiKey, Api]] = MappingProxyType({api.key: api for api in _TABLE})
+"""Every request that is known here, in the order of the keys."""
 
 _BY_NUMBER: Final[dict[int, Api]] = dict(APIS.items())
 

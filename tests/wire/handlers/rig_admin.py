@@ -71,7 +71,7 @@ class AdminRig(Rig):
             security=self.rights,
             group_settings=broker.group_settings,
         )
-        self.call = Call(node, broker.as_client(Client()), "User:alice", "host", served=served(HANDLERS))
+        self.call = Call(node, broker.as_client(Client()), "User:alice", "host", served=served())
 
     def send(self, key: ApiKey, version: int | None = None, **fields: Any) -> Any:
         """The response, as a client of that version reads it; of the last, if none is given."""

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Answered, Pending
-from logstore.errors import UnsupportedVersionError
 from logstore.model import Bytes
 from logstore.warning import warn
 from logstore.wire.apis import ApiKey, api_of
 from logstore.wire.frames import encode_frame
 from logstore.wire.handlers.call import Answers, Call
 from logstore.wire.handlers.cluster import api_versions
+from logstore.wire.handlers.table import HANDLERS
 from logstore.wire.headers import RequestHeader, decode_request_header, encode_response
 from logstore.wire.listener.wording import for_clients
 
@@ -40,7 +39,7 @@ class Answer(NamedTuple):
     """Of the response: that of the request, but for requests of unknown versions."""
 
 
-def read(call: Call, frame: Bytes, table: Mapping[ApiKey, Answers]) -> Asked | Answer:
+def read(call: Call, frame: Bytes) -> Asked | Answer:
     """The request in a frame; or its answer, if the client asks what is served in a version that is not known
     yet (KIP-511).
 
@@ -50,13 +49,10 @@ def read(call: Call, frame: Bytes, table: Mapping[ApiKey, Answers]) -> Asked | A
     """
     header, position = decode_request_header(frame)
     key, version = header.api_key, header.api_version
-    answers = table.get(key)  # type: ignore[call-overload]  # an IntEnum is its number
-    if answers is None:
-        raise UnsupportedVersionError(f"a request with the key {key} is not served")
     api = api_of(key)
     if key == ApiKey.API_VERSIONS and not api.first <= version <= api.last:
         return Answer(header, Answered(_unknown_version(call)), _OLDEST)
-    return Asked(header, api.key, answers, api.request.decode(frame, version, position)[0])
+    return Asked(header, api.key, HANDLERS[api.key], api.request.decode(frame, version, position)[0])
 
 
 def answer(call: Call, asked: Asked) -> Answer:

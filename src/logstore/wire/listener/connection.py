@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
 from typing import Final
@@ -23,7 +23,7 @@ from logstore.errors import FencedError, LogstoreError
 from logstore.warning import inform
 from logstore.wire.apis import ApiKey
 from logstore.wire.frames import FrameReader
-from logstore.wire.handlers.call import HANG_UP, Answers, Call, NoAnswer
+from logstore.wire.handlers.call import HANG_UP, Call, NoAnswer
 from logstore.wire.listener import answering
 from logstore.wire.listener.answering import Answer, Asked
 from logstore.wire.listener.intercepting import (
@@ -93,7 +93,6 @@ class Connection:
         transport: Transport,
         call: Call,
         *,
-        table: Mapping[ApiKey, Answers],
         as_client: Callable[[Call], None],
         intercept: Intercept | None,
         watch: Watch,
@@ -104,7 +103,6 @@ class Connection:
         self._descriptor = connected.fileno()
         self._transport = transport
         self.call = call
-        self._table = table
         self._as_client = as_client
         self._intercept = intercept
         self._watch = watch
@@ -258,7 +256,7 @@ class Connection:
             self._hang_up_after_a_failed_login()
             return
         call = self.call
-        asked = answering.read(call, frame, self._table)
+        asked = answering.read(call, frame)
         if isinstance(asked, Answer):
             self._answer = asked
             return

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import Bool, Int16, Int32, String, needs, since
-from logstore.format.messages.message import Message
 from logstore.wire.messages.parts import TopicResult
 
 
@@ -39,7 +38,3 @@ class AlterPartitionReassignmentsResponse(NamedTuple):
     error_code: Int16 = 0
     error_message: String | None = None
     responses: tuple[TopicResult, ...] = ()
-
-
-REQUEST: Final = Message(AlterPartitionReassignmentsRequest, 0, 1, flexible=0)
-RESPONSE: Final = Message(AlterPartitionReassignmentsResponse, 0, 1, flexible=0)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import Bool, Int16, Int32, Int64, String, since, tagged
-from logstore.format.messages.message import Message
 
 
 class ApiVersionsRequest(NamedTuple):
@@ -50,7 +49,3 @@ class ApiVersionsResponse(NamedTuple):
     """Rises when they change; -1: not known."""
     finalized_features: Annotated[tuple[FinalizedFeature, ...], since(3), tagged(2)] = ()
     zk_migration_ready: Annotated[Bool, since(3), tagged(3)] = False
-
-
-REQUEST: Final = Message(ApiVersionsRequest, 0, 4, flexible=3)
-RESPONSE: Final = Message(ApiVersionsResponse, 0, 4, flexible=3)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import Bool, Int8, Int16, Int32, String, needs, since
-from logstore.format.messages.message import Message
 from logstore.wire.messages.parts import NOT_ASKED
 
 
@@ -40,7 +39,3 @@ class DescribeClusterResponse(NamedTuple):
     brokers: tuple[Broker, ...] = ()
     cluster_authorized_operations: Int32 = NOT_ASKED
     """A bit for each operation that the client may do; ``NOT_ASKED`` if it did not ask."""
-
-
-REQUEST: Final = Message(DescribeClusterRequest, 0, 2, flexible=0)
-RESPONSE: Final = Message(DescribeClusterResponse, 0, 2, flexible=0)

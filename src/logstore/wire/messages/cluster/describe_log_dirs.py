@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import Bool, Int16, Int32, Int64, String, since
-from logstore.format.messages.message import Message
 
 
 class TopicWanted(NamedTuple):
@@ -55,7 +54,3 @@ class DescribeLogDirsResponse(NamedTuple):
     throttle_time_ms: Int32 = 0
     error_code: Annotated[Int16, since(3)] = 0
     directories: tuple[LogDirectory, ...] = ()
-
-
-REQUEST: Final = Message(DescribeLogDirsRequest, 1, 4, flexible=2)
-RESPONSE: Final = Message(DescribeLogDirsResponse, 1, 4, flexible=2)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from logstore.format.messages.fields import NO_UUID, Bool, Int16, Int32, String, Uuid
-from logstore.format.messages.message import Message
 from logstore.wire.messages.parts import NOT_ASKED
 
 
@@ -64,7 +63,3 @@ class DescribeTopicPartitionsResponse(NamedTuple):
     throttle_time_ms: Int32 = 0
     topics: tuple[Topic, ...] = ()
     next_cursor: Cursor | None = None
-
-
-REQUEST: Final = Message(DescribeTopicPartitionsRequest, 0, 0, flexible=0)
-RESPONSE: Final = Message(DescribeTopicPartitionsResponse, 0, 0, flexible=0)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import Int8, Int16, Int32, String, needs, since
-from logstore.format.messages.message import Message
 from logstore.wire.messages.parts import TopicResult
 
 
@@ -31,7 +30,3 @@ class ElectLeadersResponse(NamedTuple):
     throttle_time_ms: Int32 = 0
     error_code: Annotated[Int16, since(1)] = 0
     topics: tuple[TopicResult, ...] = ()
-
-
-REQUEST: Final = Message(ElectLeadersRequest, 0, 2, flexible=2)
-RESPONSE: Final = Message(ElectLeadersResponse, 0, 2, flexible=2)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from logstore.format.messages.fields import Int16, Int32, String
-from logstore.format.messages.message import Message
 
 
 class Topic(NamedTuple):
@@ -45,7 +44,3 @@ class ListPartitionReassignmentsResponse(NamedTuple):
     error_code: Int16 = 0
     error_message: String | None = None
     topics: tuple[TopicResult, ...] = ()
-
-
-REQUEST: Final = Message(ListPartitionReassignmentsRequest, 0, 0, flexible=0)
-RESPONSE: Final = Message(ListPartitionReassignmentsResponse, 0, 0, flexible=0)

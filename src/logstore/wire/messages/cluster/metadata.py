@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import (
     NO_UUID,
@@ -16,7 +16,6 @@ from logstore.format.messages.fields import (
     since,
     until,
 )
-from logstore.format.messages.message import Message
 from logstore.wire.messages.parts import NOT_ASKED
 
 
@@ -80,7 +79,3 @@ class MetadataResponse(NamedTuple):
     cluster_authorized_operations: Annotated[Int32, since(8), until(10)] = NOT_ASKED
     """A bit for each operation that the client may do; ``NOT_ASKED`` if it did not ask."""
     error_code: Annotated[Int16, since(13)] = 0
-
-
-REQUEST: Final = Message(MetadataRequest, 0, 13, flexible=9)
-RESPONSE: Final = Message(MetadataResponse, 0, 13, flexible=9)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import Bool, Int8, Int16, Int32, String, since
-from logstore.format.messages.message import Message
 from logstore.wire.messages.parts import NOT_ASKED, Assignment
 
 
@@ -54,7 +53,3 @@ class ConsumerGroupDescribeResponse(NamedTuple):
 
     throttle_time_ms: Int32 = 0
     groups: tuple[Group, ...] = ()
-
-
-REQUEST: Final = Message(ConsumerGroupDescribeRequest, 0, 1, flexible=0)
-RESPONSE: Final = Message(ConsumerGroupDescribeResponse, 0, 1, flexible=0)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import NO_UUID, Int16, Int32, String, Uuid, needs
-from logstore.format.messages.message import Message
 
 
 class TopicPartitions(NamedTuple):
@@ -48,7 +47,3 @@ class ConsumerGroupHeartbeatResponse(NamedTuple):
     member_epoch: Int32 = 0
     heartbeat_interval_ms: Int32 = 0
     assignment: Assignment | None = None
-
-
-REQUEST: Final = Message(ConsumerGroupHeartbeatRequest, 0, 1, flexible=0)
-RESPONSE: Final = Message(ConsumerGroupHeartbeatResponse, 0, 1, flexible=0)

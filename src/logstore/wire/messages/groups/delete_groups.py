@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from logstore.format.messages.fields import Int16, Int32, String
-from logstore.format.messages.message import Message
 
 
 class DeleteGroupsRequest(NamedTuple):
@@ -26,7 +25,3 @@ class DeleteGroupsResponse(NamedTuple):
 
     throttle_time_ms: Int32 = 0
     groups: tuple[GroupResult, ...] = ()
-
-
-REQUEST: Final = Message(DeleteGroupsRequest, 0, 2, flexible=2)
-RESPONSE: Final = Message(DeleteGroupsResponse, 0, 2, flexible=2)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import Bool, Data, Int16, Int32, String, needs, since
-from logstore.format.messages.message import Message
 from logstore.wire.messages.parts import NOT_ASKED
 
 
@@ -46,7 +45,3 @@ class DescribeGroupsResponse(NamedTuple):
 
     throttle_time_ms: Annotated[Int32, since(1)] = 0
     groups: tuple[Group, ...] = ()
-
-
-REQUEST: Final = Message(DescribeGroupsRequest, 0, 6, flexible=5)
-RESPONSE: Final = Message(DescribeGroupsResponse, 0, 6, flexible=5)

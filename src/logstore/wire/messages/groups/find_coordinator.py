@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import Int8, Int16, Int32, String, needs, since, until
-from logstore.format.messages.message import Message
 
 
 class FindCoordinatorRequest(NamedTuple):
@@ -38,7 +37,3 @@ class FindCoordinatorResponse(NamedTuple):
     host: Annotated[String, until(3)] = ""
     port: Annotated[Int32, until(3)] = 0
     coordinators: Annotated[tuple[Coordinator, ...], needs(4)] = ()
-
-
-REQUEST: Final = Message(FindCoordinatorRequest, 0, 6, flexible=3)
-RESPONSE: Final = Message(FindCoordinatorResponse, 0, 6, flexible=3)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import Int16, Int32, String, needs, since
-from logstore.format.messages.message import Message
 
 
 class HeartbeatRequest(NamedTuple):
@@ -22,7 +21,3 @@ class HeartbeatResponse(NamedTuple):
 
     throttle_time_ms: Annotated[Int32, since(1)] = 0
     error_code: Int16 = 0
-
-
-REQUEST: Final = Message(HeartbeatRequest, 0, 4, flexible=4)
-RESPONSE: Final = Message(HeartbeatResponse, 0, 4, flexible=4)

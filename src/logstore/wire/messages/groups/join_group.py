@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import Bool, Data, Int16, Int32, String, needs, null_since, since
-from logstore.format.messages.message import Message
 
 
 class Protocol(NamedTuple):
@@ -51,7 +50,3 @@ class JoinGroupResponse(NamedTuple):
     """Whether the leader keeps the assignment as it is (KIP-814)."""
     member_id: String = ""
     members: tuple[Member, ...] = ()
-
-
-REQUEST: Final = Message(JoinGroupRequest, 0, 9, flexible=6)
-RESPONSE: Final = Message(JoinGroupResponse, 0, 9, flexible=6)

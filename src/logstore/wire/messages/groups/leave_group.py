@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import Int16, Int32, String, needs, since
-from logstore.format.messages.message import Message
 
 
 class Member(NamedTuple):
@@ -39,7 +38,3 @@ class LeaveGroupResponse(NamedTuple):
     throttle_time_ms: Annotated[Int32, since(1)] = 0
     error_code: Int16 = 0
     members: Annotated[tuple[MemberResult, ...], needs(3)] = ()
-
-
-REQUEST: Final = Message(LeaveGroupRequest, 0, 5, flexible=4)
-RESPONSE: Final = Message(LeaveGroupResponse, 0, 5, flexible=4)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import Int16, Int32, String, needs, since
-from logstore.format.messages.message import Message
 
 
 class ListGroupsRequest(NamedTuple):
@@ -30,7 +29,3 @@ class ListGroupsResponse(NamedTuple):
     throttle_time_ms: Annotated[Int32, since(1)] = 0
     error_code: Int16 = 0
     groups: tuple[Group, ...] = ()
-
-
-REQUEST: Final = Message(ListGroupsRequest, 0, 5, flexible=3)
-RESPONSE: Final = Message(ListGroupsResponse, 0, 5, flexible=3)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import NO_UUID, Int16, Int32, Int64, String, Uuid, needs, since, until
-from logstore.format.messages.message import Message
 
 
 class Partition(NamedTuple):
@@ -58,7 +57,3 @@ class OffsetCommitResponse(NamedTuple):
 
     throttle_time_ms: Annotated[Int32, since(3)] = 0
     topics: tuple[TopicResult, ...] = ()
-
-
-REQUEST: Final = Message(OffsetCommitRequest, 2, 10, flexible=8)
-RESPONSE: Final = Message(OffsetCommitResponse, 2, 10, flexible=8)

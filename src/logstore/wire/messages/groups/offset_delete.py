@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from logstore.format.messages.fields import Int16, Int32, String
-from logstore.format.messages.message import Message
 
 
 class Partition(NamedTuple):
@@ -48,7 +47,3 @@ class OffsetDeleteResponse(NamedTuple):
     error_code: Int16 = 0
     throttle_time_ms: Int32 = 0
     topics: tuple[TopicResult, ...] = ()
-
-
-REQUEST: Final = Message(OffsetDeleteRequest, 0, 0)
-RESPONSE: Final = Message(OffsetDeleteResponse, 0, 0)

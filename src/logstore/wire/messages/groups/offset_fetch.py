@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import (
     NO_UUID,
@@ -17,7 +17,6 @@ from logstore.format.messages.fields import (
     since,
     until,
 )
-from logstore.format.messages.message import Message
 
 
 class TopicWanted(NamedTuple):
@@ -104,7 +103,3 @@ class OffsetFetchResponse(NamedTuple):
     topics: Annotated[tuple[TopicResult, ...], needs(1, 7)] = ()
     error_code: Annotated[Int16, since(2), until(7)] = 0
     groups: Annotated[tuple[GroupResult, ...], needs(8)] = ()
-
-
-REQUEST: Final = Message(OffsetFetchRequest, 1, 10, flexible=6)
-RESPONSE: Final = Message(OffsetFetchResponse, 1, 10, flexible=6)

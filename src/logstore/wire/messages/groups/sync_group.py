@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import Data, Int16, Int32, String, needs, since
-from logstore.format.messages.message import Message
 
 
 class Assignment(NamedTuple):
@@ -35,7 +34,3 @@ class SyncGroupResponse(NamedTuple):
     protocol_type: Annotated[String | None, since(5)] = None
     protocol_name: Annotated[String | None, since(5)] = None
     assignment: Data = b""
-
-
-REQUEST: Final = Message(SyncGroupRequest, 0, 5, flexible=4)
-RESPONSE: Final = Message(SyncGroupResponse, 0, 5, flexible=4)

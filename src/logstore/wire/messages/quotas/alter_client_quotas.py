@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from logstore.format.messages.fields import Bool, Float64, Int16, Int32, String
-from logstore.format.messages.message import Message
 
 
 class EntityPart(NamedTuple):
@@ -50,7 +49,3 @@ class AlterClientQuotasResponse(NamedTuple):
 
     throttle_time_ms: Int32 = 0
     entries: tuple[EntryResult, ...] = ()
-
-
-REQUEST: Final = Message(AlterClientQuotasRequest, 0, 1, flexible=1)
-RESPONSE: Final = Message(AlterClientQuotasResponse, 0, 1, flexible=1)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from logstore.format.messages.fields import Bool, Float64, Int8, Int16, Int32, String
-from logstore.format.messages.message import Message
 
 
 class Component(NamedTuple):
@@ -53,7 +52,3 @@ class DescribeClientQuotasResponse(NamedTuple):
     error_code: Int16 = 0
     error_message: String | None = None
     entries: tuple[Entry, ...] | None = ()
-
-
-REQUEST: Final = Message(DescribeClientQuotasRequest, 0, 1, flexible=1)
-RESPONSE: Final = Message(DescribeClientQuotasResponse, 0, 1, flexible=1)

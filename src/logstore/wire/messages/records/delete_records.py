@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from logstore.format.messages.fields import Int16, Int32, Int64, String
-from logstore.format.messages.message import Message
 
 
 class Partition(NamedTuple):
@@ -50,7 +49,3 @@ class DeleteRecordsResponse(NamedTuple):
 
     throttle_time_ms: Int32 = 0
     topics: tuple[TopicResult, ...] = ()
-
-
-REQUEST: Final = Message(DeleteRecordsRequest, 0, 2, flexible=2)
-RESPONSE: Final = Message(DeleteRecordsResponse, 0, 2, flexible=2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import (
     NO_UUID,
@@ -18,7 +18,6 @@ from logstore.format.messages.fields import (
     tagged,
     until,
 )
-from logstore.format.messages.message import Message
 from logstore.wire.messages.parts import CurrentLeader, NodeEndpoint
 
 
@@ -136,7 +135,3 @@ class FetchResponse(NamedTuple):
     session_id: Annotated[Int32, since(7)] = 0
     topics: tuple[TopicResult, ...] = ()
     node_endpoints: Annotated[tuple[NodeEndpoint, ...], since(16), tagged(0)] = ()
-
-
-REQUEST: Final = Message(FetchRequest, 4, 18, flexible=12)
-RESPONSE: Final = Message(FetchResponse, 4, 18, flexible=12)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import Int8, Int16, Int32, Int64, String, needs, since
-from logstore.format.messages.message import Message
 
 
 class Partition(NamedTuple):
@@ -58,7 +57,3 @@ class ListOffsetsResponse(NamedTuple):
 
     throttle_time_ms: Annotated[Int32, since(2)] = 0
     topics: tuple[TopicResult, ...] = ()
-
-
-REQUEST: Final = Message(ListOffsetsRequest, 1, 11, flexible=6)
-RESPONSE: Final = Message(ListOffsetsResponse, 1, 11, flexible=6)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import Int16, Int32, Int64, String, since
-from logstore.format.messages.message import Message
 
 
 class Partition(NamedTuple):
@@ -53,7 +52,3 @@ class OffsetForLeaderEpochResponse(NamedTuple):
 
     throttle_time_ms: Int32 = 0
     topics: tuple[TopicResult, ...] = ()
-
-
-REQUEST: Final = Message(OffsetForLeaderEpochRequest, 2, 4, flexible=4)
-RESPONSE: Final = Message(OffsetForLeaderEpochResponse, 2, 4, flexible=4)

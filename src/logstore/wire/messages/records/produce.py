@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import (
     NO_UUID,
@@ -16,7 +16,6 @@ from logstore.format.messages.fields import (
     tagged,
     until,
 )
-from logstore.format.messages.message import Message
 from logstore.wire.messages.parts import CurrentLeader, NodeEndpoint
 
 
@@ -82,7 +81,3 @@ class ProduceResponse(NamedTuple):
     topics: tuple[TopicResult, ...] = ()
     throttle_time_ms: Int32 = 0
     node_endpoints: Annotated[tuple[NodeEndpoint, ...], since(10), tagged(0)] = ()
-
-
-REQUEST: Final = Message(ProduceRequest, 3, 13, flexible=9)
-RESPONSE: Final = Message(ProduceResponse, 3, 13, flexible=9)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from logstore.format.messages.fields import Data, Int8, Int16, Int32, String
-from logstore.format.messages.message import Message
 
 
 class Deletion(NamedTuple):
@@ -46,7 +45,3 @@ class AlterUserScramCredentialsResponse(NamedTuple):
 
     throttle_time_ms: Int32 = 0
     users: tuple[UserResult, ...] = ()
-
-
-REQUEST: Final = Message(AlterUserScramCredentialsRequest, 0, 0, flexible=0)
-RESPONSE: Final = Message(AlterUserScramCredentialsResponse, 0, 0, flexible=0)

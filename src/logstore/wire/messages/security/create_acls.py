@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from logstore.format.messages.fields import Int8, Int16, Int32, String
-from logstore.format.messages.message import Message
 
 
 class Acl(NamedTuple):
@@ -41,7 +40,3 @@ class CreateAclsResponse(NamedTuple):
 
     throttle_time_ms: Int32 = 0
     results: tuple[AclResult, ...] = ()
-
-
-REQUEST: Final = Message(CreateAclsRequest, 1, 3, flexible=2)
-RESPONSE: Final = Message(CreateAclsResponse, 1, 3, flexible=2)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from logstore.format.messages.fields import Int8, Int16, Int32, String
-from logstore.format.messages.message import Message
 
 
 class Filter(NamedTuple):
@@ -57,7 +56,3 @@ class DeleteAclsResponse(NamedTuple):
 
     throttle_time_ms: Int32 = 0
     filters: tuple[FilterResult, ...] = ()
-
-
-REQUEST: Final = Message(DeleteAclsRequest, 1, 3, flexible=2)
-RESPONSE: Final = Message(DeleteAclsResponse, 1, 3, flexible=2)

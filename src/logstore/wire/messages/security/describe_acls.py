@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from logstore.format.messages.fields import Int8, Int16, Int32, String
-from logstore.format.messages.message import Message
 
 
 class DescribeAclsRequest(NamedTuple):
@@ -49,7 +48,3 @@ class DescribeAclsResponse(NamedTuple):
     error_code: Int16 = 0
     error_message: String | None = None
     resources: tuple[Resource, ...] = ()
-
-
-REQUEST: Final = Message(DescribeAclsRequest, 1, 3, flexible=2)
-RESPONSE: Final = Message(DescribeAclsResponse, 1, 3, flexible=2)

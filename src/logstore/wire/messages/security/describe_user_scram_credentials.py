@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from logstore.format.messages.fields import Int8, Int16, Int32, String
-from logstore.format.messages.message import Message
 
 
 class User(NamedTuple):
@@ -44,7 +43,3 @@ class DescribeUserScramCredentialsResponse(NamedTuple):
     error_code: Int16 = 0
     error_message: String | None = None
     users: tuple[UserResult, ...] = ()
-
-
-REQUEST: Final = Message(DescribeUserScramCredentialsRequest, 0, 0, flexible=0)
-RESPONSE: Final = Message(DescribeUserScramCredentialsResponse, 0, 0, flexible=0)

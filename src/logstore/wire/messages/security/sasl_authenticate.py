@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import Data, Int16, Int64, String, since
-from logstore.format.messages.message import Message
 
 
 class SaslAuthenticateRequest(NamedTuple):
@@ -22,7 +21,3 @@ class SaslAuthenticateResponse(NamedTuple):
     auth_bytes: Data = b""
     session_lifetime_ms: Annotated[Int64, since(1)] = 0
     """After which the client has to authenticate again (KIP-368); 0: never."""
-
-
-REQUEST: Final = Message(SaslAuthenticateRequest, 0, 2, flexible=2)
-RESPONSE: Final = Message(SaslAuthenticateResponse, 0, 2, flexible=2)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from logstore.format.messages.fields import Int16, String
-from logstore.format.messages.message import Message
 
 
 class SaslHandshakeRequest(NamedTuple):
@@ -19,7 +18,3 @@ class SaslHandshakeResponse(NamedTuple):
 
     error_code: Int16 = 0
     mechanisms: tuple[String, ...] = ()
-
-
-REQUEST: Final = Message(SaslHandshakeRequest, 0, 1)
-RESPONSE: Final = Message(SaslHandshakeResponse, 0, 1)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from logstore.format.messages.fields import NO_UUID, Int32, String, Uuid
-from logstore.format.messages.message import Message
 from logstore.wire.messages.shares.kept import TopicResult
 
 
@@ -33,7 +32,3 @@ class DeleteShareGroupStateResponse(NamedTuple):
     """What became of each."""
 
     topics: tuple[TopicResult, ...] = ()
-
-
-REQUEST: Final = Message(DeleteShareGroupStateRequest, 0, 0, flexible=0)
-RESPONSE: Final = Message(DeleteShareGroupStateResponse, 0, 0, flexible=0)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from logstore.format.messages.fields import NO_UUID, Int32, Int64, String, Uuid
-from logstore.format.messages.message import Message
 from logstore.wire.messages.shares.kept import TopicResult
 
 
@@ -36,7 +35,3 @@ class InitializeShareGroupStateResponse(NamedTuple):
     """What became of each."""
 
     topics: tuple[TopicResult, ...] = ()
-
-
-REQUEST: Final = Message(InitializeShareGroupStateRequest, 0, 0, flexible=0)
-RESPONSE: Final = Message(InitializeShareGroupStateResponse, 0, 0, flexible=0)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from logstore.format.messages.fields import NO_UUID, Int16, Int32, Int64, String, Uuid
-from logstore.format.messages.message import Message
 from logstore.wire.messages.shares.kept import StateBatch, Topic
 
 
@@ -39,7 +38,3 @@ class ReadShareGroupStateResponse(NamedTuple):
     """The states."""
 
     topics: tuple[TopicResult, ...] = ()
-
-
-REQUEST: Final = Message(ReadShareGroupStateRequest, 0, 0, flexible=0)
-RESPONSE: Final = Message(ReadShareGroupStateResponse, 0, 0, flexible=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import (
     NO_UUID,
@@ -14,7 +14,6 @@ from logstore.format.messages.fields import (
     needs,
     since,
 )
-from logstore.format.messages.message import Message
 from logstore.wire.messages.parts import CurrentLeader, NodeEndpoint
 from logstore.wire.messages.shares.acknowledged import Topic
 
@@ -56,7 +55,3 @@ class ShareAcknowledgeResponse(NamedTuple):
     acquisition_lock_timeout_ms: Annotated[Int32, since(2)] = 0
     topics: tuple[TopicResult, ...] = ()
     node_endpoints: tuple[NodeEndpoint, ...] = ()
-
-
-REQUEST: Final = Message(ShareAcknowledgeRequest, 1, 2, flexible=0)
-RESPONSE: Final = Message(ShareAcknowledgeResponse, 1, 2, flexible=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import (
     NO_UUID,
@@ -17,7 +17,6 @@ from logstore.format.messages.fields import (
     needs,
     since,
 )
-from logstore.format.messages.message import Message
 from logstore.wire.messages.parts import CurrentLeader, NodeEndpoint
 from logstore.wire.messages.shares.acknowledged import Topic
 
@@ -87,7 +86,3 @@ class ShareFetchResponse(NamedTuple):
     acquisition_lock_timeout_ms: Int32 = 0
     topics: tuple[TopicResult, ...] = ()
     node_endpoints: tuple[NodeEndpoint, ...] = ()
-
-
-REQUEST: Final = Message(ShareFetchRequest, 1, 2, flexible=0)
-RESPONSE: Final = Message(ShareFetchResponse, 1, 2, flexible=0)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from logstore.format.messages.fields import Bool, Int16, Int32, String
-from logstore.format.messages.message import Message
 from logstore.wire.messages.parts import NOT_ASKED, Assignment
 
 
@@ -48,7 +47,3 @@ class ShareGroupDescribeResponse(NamedTuple):
 
     throttle_time_ms: Int32 = 0
     groups: tuple[Group, ...] = ()
-
-
-REQUEST: Final = Message(ShareGroupDescribeRequest, 1, 1, flexible=0)
-RESPONSE: Final = Message(ShareGroupDescribeResponse, 1, 1, flexible=0)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from logstore.format.messages.fields import NO_UUID, Int16, Int32, String, Uuid
-from logstore.format.messages.message import Message
 
 
 class ShareGroupHeartbeatRequest(NamedTuple):
@@ -42,7 +41,3 @@ class ShareGroupHeartbeatResponse(NamedTuple):
     member_epoch: Int32 = 0
     heartbeat_interval_ms: Int32 = 0
     assignment: Assignment | None = None
-
-
-REQUEST: Final = Message(ShareGroupHeartbeatRequest, 1, 1, flexible=0)
-RESPONSE: Final = Message(ShareGroupHeartbeatResponse, 1, 1, flexible=0)

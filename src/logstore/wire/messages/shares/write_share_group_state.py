@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import NO_UUID, Int32, Int64, String, Uuid, since
-from logstore.format.messages.message import Message
 from logstore.wire.messages.shares.kept import StateBatch, TopicResult
 
 
@@ -40,7 +39,3 @@ class WriteShareGroupStateResponse(NamedTuple):
     """What became of each."""
 
     topics: tuple[TopicResult, ...] = ()
-
-
-REQUEST: Final = Message(WriteShareGroupStateRequest, 0, 1, flexible=0)
-RESPONSE: Final = Message(WriteShareGroupStateResponse, 0, 1, flexible=0)

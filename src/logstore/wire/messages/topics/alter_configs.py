@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from logstore.format.messages.fields import Bool, Int8, Int16, Int32, String
-from logstore.format.messages.message import Message
 
 
 class Config(NamedTuple):
@@ -45,7 +44,3 @@ class AlterConfigsResponse(NamedTuple):
 
     throttle_time_ms: Int32 = 0
     resources: tuple[ResourceResult, ...] = ()
-
-
-REQUEST: Final = Message(AlterConfigsRequest, 0, 2, flexible=2)
-RESPONSE: Final = Message(AlterConfigsResponse, 0, 2, flexible=2)

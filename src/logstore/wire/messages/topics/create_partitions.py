@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from logstore.format.messages.fields import Bool, Int16, Int32, String
-from logstore.format.messages.message import Message
 
 
 class Assignment(NamedTuple):
@@ -43,7 +42,3 @@ class CreatePartitionsResponse(NamedTuple):
 
     throttle_time_ms: Int32 = 0
     topics: tuple[TopicResult, ...] = ()
-
-
-REQUEST: Final = Message(CreatePartitionsRequest, 0, 3, flexible=2)
-RESPONSE: Final = Message(CreatePartitionsResponse, 0, 3, flexible=2)

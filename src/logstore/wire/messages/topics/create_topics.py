@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import NO_UUID, Bool, Int8, Int16, Int32, String, Uuid, since, tagged
-from logstore.format.messages.message import Message
 
 
 class Assignment(NamedTuple):
@@ -69,7 +68,3 @@ class CreateTopicsResponse(NamedTuple):
 
     throttle_time_ms: Int32 = 0
     topics: tuple[TopicResult, ...] = ()
-
-
-REQUEST: Final = Message(CreateTopicsRequest, 2, 7, flexible=5)
-RESPONSE: Final = Message(CreateTopicsResponse, 2, 7, flexible=5)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import (
     NO_UUID,
@@ -15,7 +15,6 @@ from logstore.format.messages.fields import (
     since,
     until,
 )
-from logstore.format.messages.message import Message
 
 
 class Topic(NamedTuple):
@@ -47,7 +46,3 @@ class DeleteTopicsResponse(NamedTuple):
 
     throttle_time_ms: Int32 = 0
     topics: tuple[TopicResult, ...] = ()
-
-
-REQUEST: Final = Message(DeleteTopicsRequest, 1, 6, flexible=4)
-RESPONSE: Final = Message(DeleteTopicsResponse, 1, 6, flexible=4)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import Bool, Int8, Int16, Int32, String, needs, since
-from logstore.format.messages.message import Message
 
 
 class Resource(NamedTuple):
@@ -63,7 +62,3 @@ class DescribeConfigsResponse(NamedTuple):
 
     throttle_time_ms: Int32 = 0
     resources: tuple[ResourceResult, ...] = ()
-
-
-REQUEST: Final = Message(DescribeConfigsRequest, 1, 4, flexible=4)
-RESPONSE: Final = Message(DescribeConfigsResponse, 1, 4, flexible=4)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from logstore.format.messages.fields import Bool, Int8, Int16, Int32, String
-from logstore.format.messages.message import Message
 
 
 class Config(NamedTuple):
@@ -47,7 +46,3 @@ class IncrementalAlterConfigsResponse(NamedTuple):
 
     throttle_time_ms: Int32 = 0
     resources: tuple[ResourceResult, ...] = ()
-
-
-REQUEST: Final = Message(IncrementalAlterConfigsRequest, 0, 1, flexible=1)
-RESPONSE: Final = Message(IncrementalAlterConfigsResponse, 0, 1, flexible=1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Final, NamedTuple
 
 from logstore.format.messages.fields import Int8, Int16, Int32, String, since
-from logstore.format.messages.message import Message
 
 CLIENT_METRICS: Final = 16
 
@@ -29,7 +28,3 @@ class ListConfigResourcesResponse(NamedTuple):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     config_resources: tuple[ConfigResource, ...] = ()
-
-
-REQUEST: Final = Message(ListConfigResourcesRequest, 0, 1, flexible=0)
-RESPONSE: Final = Message(ListConfigResourcesResponse, 0, 1, flexible=0)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from logstore.format.messages.fields import Int16, Int32, Int64, String
-from logstore.format.messages.message import Message
 
 
 class AddOffsetsToTxnRequest(NamedTuple):
@@ -22,7 +21,3 @@ class AddOffsetsToTxnResponse(NamedTuple):
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
-
-
-REQUEST: Final = Message(AddOffsetsToTxnRequest, 0, 4, flexible=3)
-RESPONSE: Final = Message(AddOffsetsToTxnResponse, 0, 4, flexible=3)

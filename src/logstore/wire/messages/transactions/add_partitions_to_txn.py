@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import Bool, Int16, Int32, Int64, String, needs, since
-from logstore.format.messages.message import Message
 
 
 class Topic(NamedTuple):
@@ -64,7 +63,3 @@ class AddPartitionsToTxnResponse(NamedTuple):
     error_code: Annotated[Int16, since(4)] = 0
     transactions: Annotated[tuple[TransactionResult, ...], needs(4)] = ()
     topics: Annotated[tuple[TopicResult, ...], needs(0, 3)] = ()
-
-
-REQUEST: Final = Message(AddPartitionsToTxnRequest, 0, 5, flexible=3)
-RESPONSE: Final = Message(AddPartitionsToTxnResponse, 0, 5, flexible=3)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from logstore.format.messages.fields import Int16, Int32, Int64, String
-from logstore.format.messages.message import Message
 
 
 class Topic(NamedTuple):
@@ -54,7 +53,3 @@ class DescribeProducersResponse(NamedTuple):
 
     throttle_time_ms: Int32 = 0
     topics: tuple[TopicResult, ...] = ()
-
-
-REQUEST: Final = Message(DescribeProducersRequest, 0, 0, flexible=0)
-RESPONSE: Final = Message(DescribeProducersResponse, 0, 0, flexible=0)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from logstore.format.messages.fields import Int16, Int32, Int64, String
-from logstore.format.messages.message import Message
 
 
 class DescribeTransactionsRequest(NamedTuple):
@@ -39,7 +38,3 @@ class DescribeTransactionsResponse(NamedTuple):
 
     throttle_time_ms: Int32 = 0
     transactions: tuple[Transaction, ...] = ()
-
-
-REQUEST: Final = Message(DescribeTransactionsRequest, 0, 0, flexible=0)
-RESPONSE: Final = Message(DescribeTransactionsResponse, 0, 0, flexible=0)

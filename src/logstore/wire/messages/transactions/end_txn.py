@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import Bool, Int16, Int32, Int64, String, since
-from logstore.format.messages.message import Message
 
 
 class EndTxnRequest(NamedTuple):
@@ -25,7 +24,3 @@ class EndTxnResponse(NamedTuple):
     error_code: Int16 = 0
     producer_id: Annotated[Int64, since(5)] = -1
     producer_epoch: Annotated[Int16, since(5)] = -1
-
-
-REQUEST: Final = Message(EndTxnRequest, 0, 5, flexible=3)
-RESPONSE: Final = Message(EndTxnResponse, 0, 5, flexible=3)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import Int16, Int32, Int64, String, needs
-from logstore.format.messages.message import Message
 
 
 class InitProducerIdRequest(NamedTuple):
@@ -24,7 +23,3 @@ class InitProducerIdResponse(NamedTuple):
     error_code: Int16 = 0
     producer_id: Int64 = -1
     producer_epoch: Int16 = 0
-
-
-REQUEST: Final = Message(InitProducerIdRequest, 0, 5, flexible=2)
-RESPONSE: Final = Message(InitProducerIdResponse, 0, 5, flexible=2)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import Int16, Int32, Int64, String, needs
-from logstore.format.messages.message import Message
 
 
 class ListTransactionsRequest(NamedTuple):
@@ -34,7 +33,3 @@ class ListTransactionsResponse(NamedTuple):
     error_code: Int16 = 0
     unknown_state_filters: tuple[String, ...] = ()
     transactions: tuple[Transaction, ...] = ()
-
-
-REQUEST: Final = Message(ListTransactionsRequest, 0, 2, flexible=0)
-RESPONSE: Final = Message(ListTransactionsResponse, 0, 2, flexible=0)

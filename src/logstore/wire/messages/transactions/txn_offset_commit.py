@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import Int16, Int32, Int64, String, needs, since
-from logstore.format.messages.message import Message
 
 
 class Partition(NamedTuple):
@@ -56,7 +55,3 @@ class TxnOffsetCommitResponse(NamedTuple):
 
     throttle_time_ms: Int32 = 0
     topics: tuple[TopicResult, ...] = ()
-
-
-REQUEST: Final = Message(TxnOffsetCommitRequest, 0, 5, flexible=3)
-RESPONSE: Final = Message(TxnOffsetCommitResponse, 0, 5, flexible=3)

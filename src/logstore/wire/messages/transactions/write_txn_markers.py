@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, NamedTuple
 
 from logstore.format.messages.fields import Bool, Int8, Int16, Int32, Int64, String, since
-from logstore.format.messages.message import Message
 
 
 class Topic(NamedTuple):
@@ -59,7 +58,3 @@ class WriteTxnMarkersResponse(NamedTuple):
     """What became of the markers."""
 
     markers: tuple[MarkerResult, ...] = ()
-
-
-REQUEST: Final = Message(WriteTxnMarkersRequest, 1, 2, flexible=1)
-RESPONSE: Final = Message(WriteTxnMarkersResponse, 1, 2, flexible=1)
