@@ -32,6 +32,14 @@ def open_one(tmp_path):
         each.close()
 
 
+@pytest.mark.parametrize("address", ["zookeeper://localhost:2181/kafka", "zookeper://localhost"])
+def test_an_address_is_no_directory(tmp_path, monkeypatch, address):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=rf"'{address}' is no directory; for ZooKeeper, give a ZooKeeperCoo"):
+        FileCoordinator(address)
+    assert not list(tmp_path.iterdir())
+
+
 class SlowClock:
     """One that a test makes late; the system's otherwise."""
 

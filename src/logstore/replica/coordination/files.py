@@ -42,6 +42,7 @@ from logstore.errors import (
     ReopenRequiredError,
     RetriableError,
     StorageError,
+    UsageError,
 )
 from logstore.files import DirectoryWatch, File, Files, Lock, OsFiles, PathLike, check_path
 from logstore.lock import ForkFlag
@@ -420,11 +421,18 @@ class FileCoordinator(TreeCoordinator):
                 noticed at once. A busy machine may hold up a living one: below 2,000 ms that happens.
 
         Raises:
-            UsageError: it is another cluster's, or has other files in it, or there is no cluster.
+            UsageError: it is another cluster's, or has other files in it, or is an address, or there is no
+                cluster.
         """
         check_least("session_ms", session_ms, _LEAST_SESSION_MS)
         files = files or OsFiles()
-        name = files.absolute(check_path(path))
+        given = check_path(path)
+        if "://" in given:
+            raise UsageError(
+                f"{given!r} is no directory; for ZooKeeper, give a ZooKeeperCoordinator its hosts, or the "
+                "command zookeeper://HOST:PORT/PATH"
+            )
+        name = files.absolute(given)
         if not create and not (files.is_directory(name) and bases_in(files, name)):
             raise no_cluster(name)
         tree = FileTree(name, session_ms, files, clock or SystemClock())
