@@ -12,11 +12,10 @@ import time
 
 import logstore
 from logstore import replica
-from logstore.replica.coordination.files import FileCoordinator
 
 
 def be_node(path: str, number: int) -> None:
-    store, common = logstore.open(f"{path}/node-{number}"), FileCoordinator(f"{path}/cluster")
+    store, common = logstore.open(f"{path}/node-{number}"), replica.FileCoordinator(f"{path}/cluster")
     with store, replica.Node(store, number, coordinator=common) as node:
         print(node.address, flush=True)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit())

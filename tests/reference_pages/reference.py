@@ -115,6 +115,8 @@ PAGES: dict[str, tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
         (
             ("logstore.replica.node.node", ("Node",)),
             ("logstore.replica.standby", ("follow", "Standby")),
+            ("logstore.replica.coordination.files", ("FileCoordinator",)),
+            ("logstore.replica.coordination.zookeeper", ("ZooKeeperCoordinator",)),
             ("logstore.replica.leaving", ("leave_cluster",)),
         ),
     ),
@@ -223,6 +225,8 @@ FOR_ENGINES = {
     "LogCleaner.stop": "its store does it",
     "MetricsCollector.describe": "the registry calls it",
     "MetricsCollector.collect": "the registry calls it",
+    "FileCoordinator.check_usable": "nodes call it",
+    "ZooKeeperCoordinator.check_usable": "nodes call it",
 }
 """Public members that few programs have a use for, and why. They get one line each, at the end of their
 class; all others are described in full."""
@@ -259,6 +263,9 @@ MADE_BY_USERS = {
     "AclFilter",
     "RemoteConfig",
     "Sasl",
+    "Node",
+    "FileCoordinator",
+    "ZooKeeperCoordinator",
 }
 """Classes whose constructor is part of the interface: all others are made by logstore."""
 
@@ -412,6 +419,8 @@ def symbol_blocks(found: Symbol, link: Linker, page: str) -> Iterator[str]:
         yield f"Subclass of {' and '.join(bases)}."
     if found.doc:
         yield render(found.doc, link)
+    if found.constructor_doc and name in MADE_BY_USERS:
+        yield render(found.constructor_doc, link)
     yield from member_blocks(found, link)
 
 

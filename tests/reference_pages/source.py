@@ -61,6 +61,7 @@ class Symbol:
     doc: str
     bases: tuple[str, ...] = ()
     members: tuple[Member, ...] = field(default=())
+    constructor_doc: str = ""
 
 
 @cache
@@ -94,7 +95,8 @@ def symbol(module_name: str, name: str) -> Symbol:
     if isinstance(node, ast.ClassDef):
         bases = tuple(found.source_of(base).partition("[")[0] for base in node.bases)
         members = tuple(_members(found, node))
-        return Symbol(name, "class", _constructor(found, node, name, members), doc, bases, members)
+        signature, constructor_doc = _constructor(found, node, name, members)
+        return Symbol(name, "class", signature, doc, bases, members, constructor_doc)
     value = found.source_of(node.value) if node.value is not None else ""
     signature = f"{name} = {value}"
     return Symbol(name, "constant", signature if len(signature) <= _WIDEST_SIGNATURE else name, doc)
@@ -205,11 +207,14 @@ def _parameters(found: Module, arguments: ast.arguments) -> list[str]:
     return parameters
 
 
-def _constructor(found: Module, node: ast.ClassDef, name: str, members: tuple[Member, ...]) -> str:
+def _constructor(
+    found: Module, node: ast.ClassDef, name: str, members: tuple[Member, ...]
+) -> tuple[str, str]:
+    """How it is called, and what its docstring says."""
     for each in node.body:
         if isinstance(each, ast.FunctionDef) and each.name in ("__init__", "__new__"):
-            return _call(name, _parameters(found, each.args)[1:], "")
-    return _call(name, [member.signature for member in members if member.kind == "field"], "")
+            return _call(name, _parameters(found, each.args)[1:], ""), ast.get_docstring(each) or ""
+    return _call(name, [member.signature for member in members if member.kind == "field"], ""), ""
 
 
 def _call(name: str, parameters: list[str], result: str) -> str:

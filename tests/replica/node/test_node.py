@@ -103,6 +103,15 @@ def test_arguments_that_would_mislead_clients(tmp_path, wrong):
         Node(store, 2**31 - 1, coordinator=coordinator).close()
 
 
+@pytest.mark.parametrize("coordinator", ["common", None, FileCoordinator])
+def test_what_is_no_coordinator(tmp_path, coordinator):
+    with (
+        logstore.open(tmp_path / "s") as store,
+        pytest.raises(UsageError, match="it must be a FileCoordinator or a ZooKeeperCoordinator"),
+    ):
+        Node(store, 1, coordinator=coordinator)
+
+
 def test_a_nodes_store_changes_no_topics(cluster):
     """The others would not hear of it."""
     create(cluster, partitions=2)

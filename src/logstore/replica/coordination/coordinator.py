@@ -105,8 +105,18 @@ class TreeCoordinator:
             raise UsageError(f"{self._tree.name} belongs to cluster {found}, not to {cluster_id}")
         return found
 
+    def close(self) -> None:
+        """Let go of it; close the node first. You may call it again."""
+        if self._is_closed or self._fork_flag.is_forked:
+            return
+        if self._session is not None:
+            self._session.close()
+        self._is_closed = True
+        self._tree.close()
+
     def check_usable(self) -> None:
-        """
+        """Check that this process may use it.
+
         Raises:
             ForkedError: this is a forked child.
             ClosedError: it is closed.
@@ -203,14 +213,6 @@ class TreeCoordinator:
                 f"node {node.node_id} needs one of its own"
             )
         session.end()
-
-    def close(self) -> None:
-        if self._is_closed or self._fork_flag.is_forked:
-            return
-        if self._session is not None:
-            self._session.close()
-        self._is_closed = True
-        self._tree.close()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._tree.name!r}>"

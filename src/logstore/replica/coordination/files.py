@@ -397,10 +397,8 @@ def _decode_sign(data: bytes) -> int | None:
 
 
 class FileCoordinator(TreeCoordinator):
-    """A coordinator in a directory that the processes of one machine share.
-
-    See :class:`~logstore.replica.coordination.interface.Coordinator`.
-    """
+    """A coordinator in a directory that the processes of one machine share. Each node has one of its own, and
+    ``docs/coordination.md`` says what it keeps."""
 
     def __init__(
         self,
@@ -415,10 +413,12 @@ class FileCoordinator(TreeCoordinator):
         """
         Args:
             path: a directory of its own; made if it is not there.
-            cluster_id: see :class:`.TreeCoordinator`.
-            create: see :class:`.TreeCoordinator`.
-            session_ms: after how long a process of which nothing is heard is dead. One that has ended is
-                noticed at once. A busy machine may hold up a living one: below 2,000 ms that happens.
+            cluster_id: what the cluster's id has to be. If there is no cluster yet, it gets this one, or
+                without one an id of its own.
+            create: whether to begin a cluster if there is none. False for a node that has a cluster already:
+                if that is not here, nothing is made.
+            session_ms: after how long a process of which nothing is heard is dead; 10 s. One that has ended
+                is noticed at once. A busy machine may hold up a living one: below 2,000 ms that happens.
 
         Raises:
             UsageError: it is another cluster's, or has other files in it, or is an address, or there is no

@@ -547,10 +547,8 @@ class _Follower:
 
 
 class ZooKeeperCoordinator(TreeCoordinator):
-    """A coordinator in ZooKeeper, for nodes on several machines.
-
-    See :class:`~logstore.replica.coordination.interface.Coordinator`.
-    """
+    """A coordinator in ZooKeeper, for nodes on several machines. Each node has one of its own, and
+    ``docs/coordination.md`` says what it keeps."""
 
     def __init__(
         self,
@@ -566,9 +564,11 @@ class ZooKeeperCoordinator(TreeCoordinator):
         """
         Args:
             hosts: ``"host1:2181,host2:2181/path"``. The path is made if it is not there, and all above it.
-            cluster_id: see :class:`.TreeCoordinator`.
-            create: see :class:`.TreeCoordinator`.
-            session_ms: after how long a node of which nothing is heard is dead. The server has bounds for it,
+            cluster_id: what the cluster's id has to be. If there is no cluster yet, it gets this one, or
+                without one an id of its own.
+            create: whether to begin a cluster if there is none. False for a node that has a cluster already:
+                if that is not here, nothing is made.
+            session_ms: after how long a node of which nothing is heard is dead; 10 s. The server has bounds,
                 by default 4 s and 40 s.
             login: a name and a password (ZooKeeper's ``digest``). Nobody else may then read or change what
                 this coordinator creates.

@@ -147,6 +147,10 @@ class Node:
         check_least("leader_imbalance_check_interval_seconds", balance_seconds, 0)
         if not isinstance(store, Store):
             raise UsageError(f"store is {shown(store)}; it must be what logstore.open() returns")
+        if not hasattr(coordinator, "cluster_id"):
+            raise UsageError(
+                f"coordinator is {shown(coordinator)}; it must be a FileCoordinator or a ZooKeeperCoordinator"
+            )
         self.node_id = node_id
         self.rack = rack
         self._store = store
