@@ -265,6 +265,14 @@ MADE_BY_USERS = {
     "Sasl",
     "Node",
     "FileCoordinator",
+    "History",
+    "Network",
+    "NetworkFaults",
+    "World",
+    "OffsetAndMetadata",
+    "ProducerRecord",
+    "QuotaEntity",
+    "Throttle",
     "ZooKeeperCoordinator",
 }
 """Classes whose constructor is part of the interface: all others are made by logstore."""
