@@ -37,7 +37,9 @@ def open_share_groups(directory: LogDirectory) -> ShareCoordinator:
 
 
 UNKNOWN_STATE: Final = "Unknown"
-"""Of a group whose members nobody here knows."""
+"""Of a group whose members nobody here knows, nor what they have."""
+ELSEWHERE_STATE: Final = "Elsewhere"
+"""Of a group whose members another node knows."""
 
 
 def describe_stored(directory: WatchedDirectory, storage: ShareStorage) -> list[DescribedShareGroup]:

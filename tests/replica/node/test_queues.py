@@ -507,3 +507,35 @@ def test_who_holds_a_partition_hears_that_it_is_lost_before_a_change_is_dropped_
     kept.lose()
     assert was_lost == [False]
     assert kept.is_lost
+
+
+def test_what_nodes_tell_of_queues_by_metrics(three):
+    """All nodes together say what a store that is alone says."""
+    create(three, partitions=2)
+    with logstore.connect(*three.addresses) as connected:
+        send(connected, 10)
+        with connected.queue("jobs", group="w", auto_offset_reset="earliest") as queue:
+            taken = []
+            while len(taken) < 4:
+                taken += queue.poll(timeout=1, max_jobs=4 - len(taken))
+
+            def told(name):
+                found = {}
+                for number, store in three.stores.items():
+                    metrics = store.metrics()
+                    assert not metrics.incomplete
+                    for labels, value in metrics[f"logstore_queue_{name}"].items():
+                        assert labels not in found, f"node {number} tells again of {labels}"
+                        found[labels] = value
+                return found
+
+            assert told("workers") == {("w",): 1}
+            eventually(lambda: set(told("taken_jobs")) == {("w", "jobs", 0), ("w", "jobs", 1)})
+            assert sum(told("taken_jobs").values()) == 4
+            assert sum(told("waiting_jobs").values()) == 6
+            for job in taken:
+                job.accept()
+            queue.flush()
+            assert sum(told("taken_jobs").values()) == 0
+        eventually(lambda: told("workers") == {("w",): 0})
+        assert sum(told("waiting_jobs").values()) == 6

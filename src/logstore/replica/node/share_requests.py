@@ -20,6 +20,7 @@ from logstore.broker.share.requests import (
     ShareGroupHeartbeat,
     ShareGroupHeartbeatResult,
 )
+from logstore.broker.share_groups import ELSEWHERE_STATE
 from logstore.config import TopicConfig
 from logstore.logdir.directory import LogDirectory
 from logstore.model import TopicPartition
@@ -128,6 +129,17 @@ class ShareBroker(TransactionBroker):
         return self._led_shares.acknowledge(request)
 
     # For administrators
+
+    def share_groups_in_use(self) -> tuple[DescribedShareGroup, ...]:
+        """What this node knows of them: members if it coordinates groups, and how far they are in the
+        partitions that it leads, where a member has asked for them."""
+        is_coordinator = self.terms.look() is not None
+        groups = {each.group: each for each in (self._members.describe_all() if is_coordinator else ())}
+        for name, partitions in self._led_shares.describe().items():
+            state = "Empty" if is_coordinator else ELSEWHERE_STATE
+            group = groups.get(name) or DescribedShareGroup(NONE, name, state)
+            groups[name] = group._replace(partitions=tuple(sorted(partitions)))
+        return tuple(groups[name] for name in sorted(groups))
 
     def list_share_groups(self) -> Pending[ListShareGroupsResult]:
         """Clients ask all nodes, each for its own: those that it coordinates."""

@@ -144,11 +144,19 @@ class ShareMembers:
         """A group that has members."""
         with self._lock:
             group = self._groups.get(name)
-            if group is None:
-                return None
-            group.expire(self._clock.monotonic_ms())
-            members = tuple(member.describe(member_id) for member_id, member in group.members.items())
-            return DescribedShareGroup(NONE, name, "Stable", members, epoch=group.epoch) if members else None
+            found = None if group is None else self._describe_locked(name, group)
+        return found if found is not None and found.members else None
+
+    def describe_all(self) -> list[DescribedShareGroup]:
+        """Also groups without members, as far as they had some lately."""
+        with self._lock:
+            return [self._describe_locked(*each) for each in self._groups.items()]
+
+    def _describe_locked(self, name: str, group: Group) -> DescribedShareGroup:
+        group.expire(self._clock.monotonic_ms())
+        members = tuple(member.describe(member_id) for member_id, member in group.members.items())
+        state = "Stable" if members else "Empty"
+        return DescribedShareGroup(NONE, name, state, members, epoch=group.epoch)
 
     def forget(self, name: str) -> ErrorCode:
         """A group without members is to be deleted."""
