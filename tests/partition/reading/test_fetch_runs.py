@@ -117,6 +117,9 @@ def test_a_fetch_of_large_batches_reads_little_more_than_it_gives(tmp_path, monk
         read.clear()
         assert log.fetch(fetched.next_offset, max_bytes=10 * len(batch)).next_offset == 2_500
         assert len(read) == 1  # where the last one ended
+        read.clear()
+        assert log.fetch(fetched.next_offset, max_bytes=10 * len(batch)).next_offset == 2_500
+        assert len(read) == 1  # and the next reader, too: two followers are often at the same place
 
 
 def test_where_a_fetch_ended_is_forgotten_if_something_else_lies_there(tmp_path):

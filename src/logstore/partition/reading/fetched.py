@@ -60,11 +60,13 @@ class FetchEnds:
     offset.
     """
 
-    __slots__ = ("_positions",)
+    __slots__ = ("_positions", "_taken")
 
     def __init__(self) -> None:
         self._positions: dict[int, tuple[int, int]] = {}
         """By offset: the number of the segment, and a position in it."""
+        self._taken = (-1, (-1, -1))
+        """What was taken last, with its offset: two followers are often at the same place."""
 
     def note(self, offset: int, segment: Segment, position: int) -> None:
         """A fetch has given all before this offset."""
@@ -76,6 +78,11 @@ class FetchEnds:
     def take(self, offset: int, segment: Segment) -> int | None:
         """Where to go on; None if that is not known. The next end of the same reader takes its place."""
         found = self._positions.pop(offset, None)
+        if found is not None:
+            self._taken = offset, found
+        else:
+            taken_offset, taken = self._taken
+            found = taken if taken_offset == offset else None
         return None if found is None or found[0] != segment.number else found[1]
 
 
