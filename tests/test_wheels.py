@@ -113,6 +113,9 @@ def test_the_source_distribution_holds_all_that_the_module_is_made_of(sdist):
 def test_a_wheel_is_for_every_python_from_3_11_on(wheel):
     assert wheel.name.startswith("embedded_logstore-")
     assert "-cp311-abi3-" in wheel.name
+    assert "logstore/_pyinstaller/hook-logstore.py" in names_in(wheel)
+    (entries,) = [name for name in names_in(wheel) if name.endswith(".dist-info/entry_points.txt")]
+    assert b"hook-dirs = logstore._pyinstaller:hook_directories" in zipfile.ZipFile(wheel).read(entries)
 
 
 def test_a_wheel_without_the_module_is_for_every_platform(wheel_without_compiler):
