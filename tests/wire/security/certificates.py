@@ -20,7 +20,8 @@ class Authority:
         self.root_key = path / "root.key"
         self._new_key(self.root_key)
         openssl(
-            "req", "-x509", "-new", "-key", self.root_key, "-subj", "/CN=root", "-out", self.root, "-days", 2
+            *("req", "-x509", "-new", "-key", self.root_key, "-subj", "/CN=root", "-out", self.root),
+            *("-days", 2, "-addext", "keyUsage=critical,keyCertSign,cRLSign"),  # Python 3.13 asks for it
         )
 
     def _new_key(self, path):
@@ -32,9 +33,8 @@ class Authority:
         self._new_key(key)
         openssl("req", "-new", "-key", key, "-subj", subject, "-out", request, "-utf8")
         extensions = self.path / f"{name}.extensions"
-        extensions.write_text(
-            "subjectAltName=" + ",".join(f"IP:{each}" for each in addresses) if addresses else ""
-        )
+        names = "subjectAltName=" + ",".join(f"IP:{each}" for each in addresses) if addresses else ""
+        extensions.write_text(f"authorityKeyIdentifier=keyid\n{names}\n")
         openssl(
             *("x509", "-req", "-in", request, "-CA", self.root, "-CAkey", self.root_key),
             *("-CAcreateserial", "-out", certificate, "-days", 2, "-extfile", extensions),
