@@ -17,6 +17,7 @@ from logstore.wire.apis import APIS, ApiKey
 from logstore.wire.handlers.table import HANDLERS
 from logstore.wire.headers import decode_response
 from logstore.wire.listener.intercepting import Refuse
+from logstore.wire.messages.cluster import describe_topic_partitions
 from logstore.wire.messages.cluster.api_versions import ApiVersionsRequest
 from logstore.wire.messages.cluster.metadata import MetadataRequest, TopicWanted
 from logstore.wire.messages.groups import join_group, leave_group, offset_commit
@@ -425,3 +426,19 @@ def test_topics_are_created_for_those_who_ask_unless_told_otherwise(store):
         answer = client.ask(ApiKey.METADATA, metadata_of("third"), 12)
         assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert list(store) == ["new"]
+
+
+@pytest.mark.parametrize("name", ["no/topic", "", "..", "x" * 250])
+def test_a_name_that_no_topic_can_have_is_said_to_be_none(store, name):
+    """Clients give up then. For a topic that is only not there they wait, a producer for a minute."""
+    for settings in ({}, {"auto_create_topics_enable": False}):
+        with store.listen(**settings) as listener, RawClient(listener.address) as client:
+            for version in (1, 12):
+                (topic,) = client.ask(ApiKey.METADATA, metadata_of(name), version).topics
+                assert (topic.name, topic.error_code) == (name, ErrorCode.INVALID_TOPIC_EXCEPTION)
+            asked = describe_topic_partitions.DescribeTopicPartitionsRequest(
+                (describe_topic_partitions.TopicWanted(name),)
+            )
+            (topic,) = client.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, asked).topics
+            assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert list(store) == []
