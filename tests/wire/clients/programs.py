@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +23,7 @@ from tests.wire.clients.features import Said, Task
 HERE = Path(__file__).resolve().parent
 TAKES_SECONDS = 180
 KAFKAJS_VERSION = "2.2.4"
+FRANZ_GO = HERE / "franz_go"
 KAFKAJS = kafka.CACHE.parent / "kafkajs" / KAFKAJS_VERSION
 
 
@@ -135,6 +138,48 @@ def _missing_kafkajs() -> str | None:
         if not KAFKAJS.is_dir():  # another process may have been quicker
             Path(scratch, "node_modules").rename(KAFKAJS)
     return None
+
+
+class FranzGo(Program):
+    """For Go."""
+
+    name = "franz-go"
+
+    def missing(self) -> str | None:
+        built = _built_franz_go()
+        return built if isinstance(built, str) else None
+
+    def version(self) -> str:
+        found = re.search(r"twmb/franz-go v(\S+)", (FRANZ_GO / "go.mod").read_text())
+        assert found is not None, "go.mod names no version of franz-go"
+        return found[1]
+
+    def lacks(self) -> set[str]:
+        return set()
+
+    def command(self) -> list[str]:
+        return [os.fspath(_built_franz_go())]
+
+
+@functools.cache
+def _built_franz_go() -> Path | str:
+    """The program, or why there is none. Go fetches and builds it, and what it needs, on the first call: a
+    minute on a new machine."""
+    if shutil.which("go") is None:
+        return "no go on the path"
+    sources = b"".join(path.read_bytes() for path in sorted(FRANZ_GO.glob("*.*")))
+    program = kafka.CACHE.parent / "franz-go" / hashlib.sha256(sources).hexdigest()[:16]
+    if not program.exists():
+        done = subprocess.run(
+            ["go", "build", "-o", os.fspath(program), "."],
+            cwd=FRANZ_GO,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            return f"franz-go could not be built: {done.stderr.strip()[-400:]}"
+    return program
 
 
 class SparkConnector(Program):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.interop import kafka
 from tests.wire.clients.columns import Client, PythonClient
-from tests.wire.clients.programs import JavaClient, KafkaJs, SparkConnector
+from tests.wire.clients.programs import FranzGo, JavaClient, KafkaJs, SparkConnector
 
 CLIENTS: list[Client] = [
     JavaClient(kafka.NEWEST),
@@ -13,6 +13,7 @@ CLIENTS: list[Client] = [
     PythonClient("kafka-python", "python_kafka", package="kafka"),
     PythonClient("aiokafka", "python_aiokafka", package="aiokafka"),
     KafkaJs(),
+    FranzGo(),
     PythonClient("kcat", "kcat", program="kcat"),
     SparkConnector(),
 ]

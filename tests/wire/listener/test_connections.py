@@ -17,8 +17,10 @@ from logstore.wire.apis import APIS, ApiKey
 from logstore.wire.handlers.table import HANDLERS
 from logstore.wire.headers import decode_response
 from logstore.wire.listener.intercepting import Refuse
+from logstore.wire.messages.cluster import describe_topic_partitions
 from logstore.wire.messages.cluster.api_versions import ApiVersionsRequest
 from logstore.wire.messages.cluster.metadata import MetadataRequest, TopicWanted
+from logstore.wire.messages.groups import join_group, leave_group, offset_commit
 from logstore.wire.messages.records import fetch, list_offsets, produce
 from tests.rotation import seed_of_turn
 from tests.wire.raw_client import RawClient, frame_of
@@ -62,6 +64,11 @@ def produce_to(topic, data, acks=1):
     return produce.ProduceRequest(
         acks=acks, timeout_ms=1000, topics=(produce.Topic(topic, partitions=(part,)),)
     )
+
+
+def join(member_id=""):
+    protocols = (join_group.Protocol("range", b""),)
+    return join_group.JoinGroupRequest("g", 60_000, 60_000, member_id, None, "consumer", protocols)
 
 
 def test_the_bytes_of_requests_may_come_in_any_pieces(listener, store):
@@ -240,6 +247,35 @@ def test_a_client_that_hangs_up_in_a_long_poll_is_forgotten(listener, store):
     wait_until(lambda: listener.connection_count == 0)
 
 
+def test_what_a_client_sent_behind_a_long_poll_counts_when_it_hangs_up(listener, store):
+    """Kafka reads it, too, when it has answered the poll."""
+    store.create_topic("t")
+    commit = offset_commit.OffsetCommitRequest(
+        "g", topics=(offset_commit.Topic("t", partitions=(offset_commit.Partition(0, 7),)),)
+    )
+    with RawClient(listener.address) as client:
+        client.send(ApiKey.FETCH, fetch_from(0, max_wait_ms=60_000), FETCH)
+        client.send(ApiKey.FETCH, fetch_from(0, max_wait_ms=60_000), FETCH)
+        client.send(ApiKey.OFFSET_COMMIT, commit, 8)
+    wait_until(lambda: listener.connection_count == 0)
+    assert [each.offset for each in store.groups()["g"].offsets.values()] == [7]
+
+
+def test_a_consumer_that_closes_in_a_rebalance_leaves_its_group(listener, store):
+    """It says so behind its JoinGroup, which waits. Without that its group waits for it for a session."""
+    store.create_topic("t")
+    with RawClient(listener.address) as first, RawClient(listener.address) as second:
+        for client in (first, second):
+            member_id = client.ask(ApiKey.JOIN_GROUP, join(), 5).member_id
+            client.send(ApiKey.JOIN_GROUP, join(member_id), 5)
+            if client is first:
+                client.receive(ApiKey.JOIN_GROUP, 5)
+        wait_until(lambda: len(store.groups()["g"].members) == 2)
+        second.send(ApiKey.LEAVE_GROUP, leave_group.LeaveGroupRequest("g", member_id), 2)
+        second.close()
+        wait_until(lambda: len(store.groups()["g"].members) == 1)
+
+
 def test_a_poll_without_news_ends_in_time(client, store):
     store.create_topic("t")
     began = time.monotonic()
@@ -390,3 +426,19 @@ def test_topics_are_created_for_those_who_ask_unless_told_otherwise(store):
         answer = client.ask(ApiKey.METADATA, metadata_of("third"), 12)
         assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert list(store) == ["new"]
+
+
+@pytest.mark.parametrize("name", ["no/topic", "", "..", "x" * 250])
+def test_a_name_that_no_topic_can_have_is_said_to_be_none(store, name):
+    """Clients give up then. For a topic that is only not there they wait, a producer for a minute."""
+    for settings in ({}, {"auto_create_topics_enable": False}):
+        with store.listen(**settings) as listener, RawClient(listener.address) as client:
+            for version in (1, 12):
+                (topic,) = client.ask(ApiKey.METADATA, metadata_of(name), version).topics
+                assert (topic.name, topic.error_code) == (name, ErrorCode.INVALID_TOPIC_EXCEPTION)
+            asked = describe_topic_partitions.DescribeTopicPartitionsRequest(
+                (describe_topic_partitions.TopicWanted(name),)
+            )
+            (topic,) = client.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, asked).topics
+            assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert list(store) == []

@@ -136,7 +136,19 @@ class Connection:
             if not self._is_parked:
                 return
             self._is_parked = False
-        self._workers.submit(self._close if is_gone and self._answer is not None else self._run)
+        self._workers.submit(self._run_alone if is_gone and self._answer is not None else self._run)
+
+    def _run_alone(self) -> None:
+        """The client has hung up while it waited for an answer. What it had sent after that still counts, as
+        in Kafka: a consumer that closes in the middle of a rebalance says so behind its JoinGroup."""
+        answer, self._answer = self._answer, None
+        self._is_silent = False
+        if answer is not None:
+            answer.pending.cancel()
+        if self.is_draining:
+            self._close()
+        else:
+            self._run()
 
     def _run(self) -> None:
         try:

@@ -10,7 +10,7 @@ from logstore.broker.requests import MetadataRequest, MetadataResult, PartitionM
 from logstore.format.messages.fields import NO_UUID
 from logstore.logdir.acls import Operation, ResourceType
 from logstore.wire.handlers.call import Call
-from logstore.wire.handlers.cluster.metadata import TOPIC_OPERATIONS
+from logstore.wire.handlers.cluster.metadata import TOPIC_OPERATIONS, error_of
 from logstore.wire.handlers.then import then
 from logstore.wire.messages.cluster.describe_topic_partitions import (
     Cursor,
@@ -79,7 +79,7 @@ def _shown(
 
 def _topic(call: Call, found: TopicMetadata, partitions: tuple[PartitionMetadata, ...]) -> Topic:
     return Topic(
-        found.error,
+        error_of(found),
         found.name,
         found.topic_id or NO_UUID,
         found.is_internal,

@@ -10,7 +10,9 @@ from logstore.broker.pending import Pending
 from logstore.broker.requests import CreateTopicsRequest, NewTopic, PartitionMetadata, TopicMetadata
 from logstore.broker.requests import MetadataRequest as Asked
 from logstore.broker.requests import MetadataResult as Found
+from logstore.errors import InvalidTopicError
 from logstore.format.messages.fields import NO_UUID
+from logstore.format.names import check_topic_name
 from logstore.logdir.acls import CLUSTER_NAME, Operation, ResourceType
 from logstore.wire.handlers.call import Call
 from logstore.wire.handlers.then import then
@@ -72,7 +74,7 @@ def _means_all(request: MetadataRequest, version: int) -> bool:
 
 
 def _name(call: Call, wanted: TopicWanted) -> str | None:
-    if wanted.name:
+    if wanted.name or (wanted.name is not None and wanted.topic_id == NO_UUID):
         return wanted.name
     return call.node.topics.name_of(wanted.topic_id)
 
@@ -119,13 +121,24 @@ def _topic(call: Call, found: TopicMetadata, request: MetadataRequest) -> Topic:
     if request.include_topic_authorized_operations:
         operations = call.authorized_operations(ResourceType.TOPIC, found.name, TOPIC_OPERATIONS)
     return Topic(
-        found.error,
+        error_of(found),
         found.name,
         found.topic_id or NO_UUID,
         found.is_internal,
         tuple([_partition(each) for each in found.partitions]),
         operations,
     )
+
+
+def error_of(found: TopicMetadata) -> ErrorCode:
+    """As Kafka, say of a name that no topic can have that it is none: clients give up at once, and wait for
+    a topic that might still be created."""
+    if found.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        try:
+            check_topic_name(found.name)
+        except InvalidTopicError:
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
+    return found.error
 
 
 def _partition(found: PartitionMetadata) -> Partition:

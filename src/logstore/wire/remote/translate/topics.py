@@ -88,6 +88,8 @@ def _topic(topic: metadata.Topic) -> TopicMetadata:
     message = why_of_number(topic.error_code)
     if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         message = f"there is no topic {name!r}"
+    if code is ErrorCode.INVALID_TOPIC_EXCEPTION:
+        message = f"there is no topic {name!r}: names have letters, digits, '.', '_' and '-', 249 at most"
     partitions = sorted(topic.partitions, key=lambda each: each.partition)
     return TopicMetadata(
         name,
