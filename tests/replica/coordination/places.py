@@ -8,7 +8,7 @@ import uuid
 
 from logstore.replica.coordination.files import FileCoordinator
 from logstore.replica.coordination.interface import Endpoint, Node
-from logstore.replica.rules.partition_state import Member
+from logstore.replica.rules.partition_state import Member, PartitionState
 
 SESSION_MS = 1_500
 """Long enough for a busy machine, short enough for a test to wait for it."""
@@ -84,8 +84,12 @@ def eventually(look, why=None):
 
 
 def create_topic(control, name="t", *, replicas=((1, 2),), **options):
-    isr = [[Member(node_id, 0) for node_id in nodes] for nodes in replicas]
-    return control.create_topic(name, replicas, isr, **options)
+    return control.create_topic(name, [new_state(nodes) for nodes in replicas], **options)
+
+
+def new_state(replicas):
+    """Of a partition that nobody leads yet."""
+    return PartitionState(tuple(replicas), None, 0, tuple(Member(each, 0) for each in replicas))
 
 
 def elected(state, member):

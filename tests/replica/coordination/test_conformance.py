@@ -22,7 +22,7 @@ from logstore.errors import (
     UsageError,
 )
 from logstore.replica.coordination.interface import MOST_TEXT_BYTES, TEXTS, Endpoint
-from logstore.replica.rules.partition_state import Member, Registration
+from logstore.replica.rules.partition_state import Member, PartitionState, Registration
 from tests.replica.coordination.places import (
     SESSION_MS,
     Disk,
@@ -30,6 +30,7 @@ from tests.replica.coordination.places import (
     create_topic,
     elected,
     eventually,
+    new_state,
     register,
 )
 
@@ -348,14 +349,15 @@ def test_a_topic_gets_more_partitions(place):
     here, there = place.open(), place.open()
     control = register(here, 1).try_to_control()
     create_topic(control, replicas=[(1,)])
-    control.add_partitions("t", 1, [(1, 2), (2,)], [[Member(1, 1)], []])
+    led = PartitionState((1, 2), Member(1, 1), 1, (Member(1, 1),))
+    control.add_partitions("t", 1, [led, new_state([2])])
     view = eventually(lambda: len(there.view.partitions) == 3 and there.view)
-    assert view.partitions["t", 1][:6] == ((1, 2), None, 0, (Member(1, 1),), (), 0)
+    assert view.partitions["t", 1] == led
     assert view.partitions["t", 0].replicas == (1,)
     with pytest.raises(RetriableError, match="has 3 partitions, not 1"):
-        control.add_partitions("t", 1, [(1,)], [[]])
+        control.add_partitions("t", 1, [new_state([1])])
     with pytest.raises(UnknownTopicError):
-        control.add_partitions("none", 1, [(1,)], [[]])
+        control.add_partitions("none", 1, [new_state([1])])
     control.delete_topic("t")
     eventually(lambda: not there.view.partitions)
 

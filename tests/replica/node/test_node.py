@@ -112,6 +112,26 @@ def test_what_is_no_coordinator(tmp_path, coordinator):
         Node(store, 1, coordinator=coordinator)
 
 
+def test_new_partitions_have_leaders_from_the_start(cluster):
+    """Some clients that meet one without a leader look again after seconds only."""
+    seen = {}
+
+    def watch(change):
+        for each in change.partitions:
+            seen.setdefault(tuple(each), change.view.partitions[each])
+
+    end = cluster.nodes[1]._coordinator.watch(watch)
+    create(cluster, partitions=3)
+    with logstore.connect(*cluster.addresses) as remote:
+        remote.add_partitions("t", 5)
+    eventually(lambda: ("t", 4) in seen)
+    end()
+    of_topic = [state for (name, _), state in seen.items() if name == "t"]
+    assert len(of_topic) == 5
+    assert all(state.leader.node_id == state.replicas[0] for state in of_topic)
+    assert all(state.leader_epoch == 1 for state in of_topic)
+
+
 def test_a_nodes_store_changes_no_topics(cluster):
     """The others would not hear of it."""
     create(cluster, partitions=2)

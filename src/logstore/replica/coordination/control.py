@@ -17,7 +17,7 @@ from logstore.replica.coordination import layout
 from logstore.replica.coordination.batches import batches
 from logstore.replica.coordination.interface import Outcome, TopicPartition, View
 from logstore.replica.coordination.tree import Check, Create, Delete, Refusal, Step, Tree, Write
-from logstore.replica.rules.partition_state import Member, PartitionState, Registration
+from logstore.replica.rules.partition_state import PartitionState, Registration
 
 
 class Changes(Protocol):
@@ -66,28 +66,23 @@ class TreeControl:
     def create_topic(
         self,
         name: str,
-        replicas: Sequence[Sequence[int]],
-        isr: Sequence[Sequence[Member]],
+        states: Sequence[PartitionState],
         *,
         topic_id: UUID | None = None,
         config: Mapping[str, str] | None = None,
-        leader_epochs: Sequence[int] | None = None,
     ) -> UUID:
         check_topic_name(name)
-        if not replicas or not all(replicas) or len(replicas) != len(isr):
-            raise UsageError("replicas and isr need one entry for each partition, and each of them a replica")
+        _check_replicas(states)
         topic_id = topic_id or uuid.uuid4()
         self._sweep(name)
         path = layout.topic_path(name)
         steps: list[Step] = [
-            Create(path, layout.encode_topic(topic_id, dict(enumerate(replicas)))),
+            Create(path, layout.encode_topic(topic_id, dict(enumerate(each.replicas for each in states)))),
             Create(f"{path}/partitions", ""),
             Create(layout.config_path(name), layout.encode_config(config or {})),
         ]
-        epochs = leader_epochs or [0] * len(replicas)
-        for at, (nodes, members, epoch) in enumerate(zip(replicas, isr, epochs, strict=True)):
+        for at, state in enumerate(states):
             folder, state_path = layout.partition_paths(name, at)
-            state = PartitionState(tuple(nodes), None, epoch, tuple(members))
             steps += [Create(folder, ""), Create(state_path, layout.encode_state(state, self.epoch))]
         steps.append(Create(layout.topic_id_path(topic_id), name))  # with it the topic is there
         for batch in batches(self._tree, steps):
@@ -133,15 +128,8 @@ class TreeControl:
             raise UnknownTopicError(f"there is no topic {name!r}")
         self._remove(name, described.data)
 
-    def add_partitions(
-        self,
-        name: str,
-        first: int,
-        replicas: Sequence[Sequence[int]],
-        isr: Sequence[Sequence[Member]],
-    ) -> None:
-        if not replicas or not all(replicas) or len(replicas) != len(isr):
-            raise UsageError("replicas and isr need one entry for each partition, and each of them a replica")
+    def add_partitions(self, name: str, first: int, states: Sequence[PartitionState]) -> None:
+        _check_replicas(states)
         path = layout.topic_path(name)
         described = self._tree.read(path)
         if described is None:
@@ -152,9 +140,8 @@ class TreeControl:
         topic_id = layout.decode_topic_id(path, described.data)
         marker = Check(layout.topic_id_path(topic_id))
         steps: list[Step] = []
-        for at, (nodes, members) in enumerate(zip(replicas, isr, strict=True), first):
+        for at, state in enumerate(states, first):
             folder, state_path = layout.partition_paths(name, at)
-            state = PartitionState(tuple(nodes), None, 0, tuple(members))
             if self._tree.read(folder) is None:  # else a controller that died has left it
                 steps.append(Create(folder, ""))
             if self._tree.read(state_path) is None:
@@ -164,7 +151,8 @@ class TreeControl:
         for batch in batches(self._tree, steps):
             if self._commit([marker, *batch]) is not None:
                 raise RetriableError(f"topic {name!r} is being changed or deleted; try again")
-        grown = layout.encode_topic(topic_id, {**known, **dict(enumerate(replicas, first))})
+        more = dict(enumerate((each.replicas for each in states), first))
+        grown = layout.encode_topic(topic_id, {**known, **more})
         if self._commit([marker, Write(path, grown, described.version)]) is not None:  # now they are there
             raise RetriableError(f"topic {name!r} is being changed or deleted; try again")
 
@@ -186,3 +174,8 @@ class TreeControl:
     def resign(self) -> None:
         if self._commit([Delete(layout.CONTROLLER)]) is not None:
             self._be_fenced()
+
+
+def _check_replicas(states: Sequence[PartitionState]) -> None:
+    if not states or not all(each.replicas for each in states):
+        raise UsageError("a topic needs a partition, and each of them a replica")

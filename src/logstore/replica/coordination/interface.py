@@ -229,18 +229,12 @@ class Control(Protocol):
     def create_topic(
         self,
         name: str,
-        replicas: Sequence[Sequence[int]],
-        isr: Sequence[Sequence[Member]],
+        states: Sequence[PartitionState],
         *,
         topic_id: UUID | None = None,
         config: Mapping[str, str] | None = None,
-        leader_epochs: Sequence[int] | None = None,
     ) -> UUID:
-        """A topic whose partitions have these replicas, and no leader yet. Returns its id.
-
-        Args:
-            isr: of each partition those that may lead it: the living ones of its replicas.
-            leader_epochs: the last ones that were, if the partitions have records already.
+        """A topic with these partitions. Returns its id.
 
         Raises:
             TopicExistsError: there is one.
@@ -254,15 +248,8 @@ class Control(Protocol):
         """
         ...
 
-    def add_partitions(
-        self,
-        name: str,
-        first: int,
-        replicas: Sequence[Sequence[int]],
-        isr: Sequence[Sequence[Member]],
-    ) -> None:
-        """More partitions of a topic, from the number ``first`` on: how many it has. Arguments as of
-        :meth:`create_topic`.
+    def add_partitions(self, name: str, first: int, states: Sequence[PartitionState]) -> None:
+        """More partitions of a topic, from the number ``first`` on: how many it has.
 
         Raises:
             UnknownTopicError: there is none.

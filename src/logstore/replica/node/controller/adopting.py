@@ -13,7 +13,7 @@ from logstore.model import Role, TopicPartition
 from logstore.partition.log import Log
 from logstore.replica.coordination.interface import Control, Coordinator, Session, View
 from logstore.replica.node.assigning import own_settings
-from logstore.replica.rules.partition_state import Member
+from logstore.replica.rules.partition_state import Member, PartitionState
 from logstore.store import Store
 from logstore.warning import inform, warn
 
@@ -95,13 +95,11 @@ class Adoption:
         ]
 
     def _create(self, control: Control, entry: TopicEntry, member: Member) -> None:
-        count = entry.partition_count
+        epochs = [max(log.leader_epoch, 0) for log in self._logs(entry)]
         control.create_topic(
             entry.name,
-            [(member.node_id,)] * count,
-            [[member]] * count,
+            [PartitionState((member.node_id,), None, epoch, (member,)) for epoch in epochs],
             topic_id=entry.topic_id,
             config=own_settings(self._directory, entry.config),
-            leader_epochs=[max(log.leader_epoch, 0) for log in self._logs(entry)],
         )
         inform("topic %r is one of the cluster now, with a replica on this node", entry.name)

@@ -45,9 +45,10 @@ from logstore.format.names import (
 )
 from logstore.logdir.directory import LogDirectory
 from logstore.replica.coordination.interface import Control, Topic, View
-from logstore.replica.node.assigning import own_settings
+from logstore.replica.node.assigning import config_of, own_settings
 from logstore.replica.node.controller.placement import place
-from logstore.replica.rules.partition_state import Member, Registration
+from logstore.replica.rules.electing import elect
+from logstore.replica.rules.partition_state import PartitionState, Registration
 from logstore.replica.rules.reassigning import target
 
 T = TypeVar("T")
@@ -123,8 +124,8 @@ class ClusterTopics:
         topic_id = None
         if not is_trial:
             self._claim(topic.name)
-            isr = [_living(view.registrations, each) for each in replicas]
-            topic_id = control.create_topic(topic.name, replicas, isr, config=dict(topic.settings))
+            states = _led(replicas, view.registrations, config.min_insync_replicas)
+            topic_id = control.create_topic(topic.name, states, config=dict(topic.settings))
         return TopicOutcome(
             topic.name,
             ErrorCode.NONE,
@@ -160,11 +161,11 @@ class ClusterTopics:
 
     def _make_internal(self, control: Control, view: View, name: str, *, is_compacted: bool) -> None:
         replicas = place(_racks(view), 1, self._possible_factor(view), self._chance)
-        isr = [_living(view.registrations, each) for each in replicas]
         config = internal_config(self._directory.config, is_compacted=is_compacted)
+        states = _led(replicas, view.registrations, config.min_insync_replicas)
         own = own_settings(self._directory, config)
         with suppress(TopicExistsError):
-            control.create_topic(name, replicas, isr, config=own)
+            control.create_topic(name, states, config=own)
 
     def _possible_factor(self, view: View) -> int:
         """How many replicas a partition has, of which nobody has said it, or fewer if fewer nodes live."""
@@ -204,7 +205,7 @@ class ClusterTopics:
 
     def _grow(self, control: Control, wanted: MorePartitions, *, is_trial: bool) -> None:
         view = self._view()
-        self._topic(view, wanted.name)
+        topic = self._topic(view, wanted.name)
         states = [state for (name, _), state in view.partitions.items() if name == wanted.name]
         more = check_more(wanted.name, len(states), wanted)
         if wanted.assignments is not None:
@@ -213,8 +214,9 @@ class ClusterTopics:
             factor = min(len(target(states[0])), len(view.living)) if states else self._possible_factor(view)
             replicas = place(_racks(view), more, factor, self._chance, first_partition=len(states))
         if not is_trial:
-            isr = [_living(view.registrations, each) for each in replicas]
-            control.add_partitions(wanted.name, len(states), replicas, isr)
+            config = config_of(self._directory, topic)
+            new = _led(replicas, view.registrations, config.min_insync_replicas)
+            control.add_partitions(wanted.name, len(states), new)
 
     @staticmethod
     def _topic(view: View, name: str) -> Topic:
@@ -284,8 +286,15 @@ def _racks(view: View) -> dict[int, str | None]:
     return {node_id: each.rack for node_id, each in view.registrations.items() if not each.is_leaving}
 
 
-def _living(living: Mapping[int, Registration], replicas: Sequence[int]) -> list[Member]:
-    return [living[each].member for each in replicas if each in living]
+def _led(
+    replicas: Iterable[Sequence[int]], living: Mapping[int, Registration], min_isr: int
+) -> list[PartitionState]:
+    """New partitions, led from the start: clients ask for them as soon as they hear that there is a topic."""
+    new = (
+        PartitionState(tuple(each), None, 0, tuple(living[one].member for one in each if one in living))
+        for each in replicas
+    )
+    return [elect(each, living, min_isr=min_isr).state for each in new]
 
 
 def _checked(view: View, assignments: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
