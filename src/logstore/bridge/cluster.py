@@ -125,12 +125,13 @@ class ClusterQuestions:
         check_answer(found.error, f"the settings of topic {topic!r}", found.message)
         return {each.name: each.value for each in found.settings}
 
-    def create_topic(self, name: str, partition_count: int, settings: Mapping[str, str]) -> None:
-        """Make a topic; one that another has made meanwhile is as good."""
+    def create_topic(self, name: str, partition_count: int, settings: Mapping[str, str]) -> uuid.UUID | None:
+        """Make a topic; one that another has made meanwhile is as good. Returns its id, if that is told."""
         request = CreateTopicsRequest((NewTopic(name, partition_count, settings),))
         (made,) = ask(self._broker.create_topics(request), f"create topic {name!r}", self.config).topics
         if made.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
             check_answer(made.error, f"creating topic {name!r}", made.message)
+        return made.topic_id
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """The log start offset and the high watermark."""
