@@ -153,13 +153,20 @@ class ClusterQuestions:
 
     def fetch(self, partitions: Sequence[FetchPartition], max_wait_ms: int) -> tuple[FetchedPartition, ...]:
         """Batches of partitions, as they are in their logs. Each partition has its own error."""
-        request = FetchRequest(tuple(partitions), max_wait_ms, max_bytes=MAX_FETCH_BYTES)
+        max_bytes = min(MAX_FETCH_BYTES, self.config.max_response_bytes // 2)  # and what is around it
+        request = FetchRequest(tuple(partitions), max_wait_ms, max_bytes=max_bytes)
         pending = self._broker.fetch(request)
         try:
-            return ask(pending, "answer a fetch", self.config).partitions
+            found = wait_for(pending, self.config.request_timeout_ms / 1000)
         except BaseException:
             pending.cancel()
             raise
+        if found is None:
+            pending.cancel()
+            raise RetriableError(
+                f"the brokers did not answer a fetch within request_timeout_ms: {self._broker.trouble}"
+            )
+        return found.partitions
 
     def batch_at(self, partition: TopicPartition, offset: int) -> bytes:
         """The batches from the one on that holds an offset; none if there is none, or no longer."""

@@ -21,7 +21,14 @@ from logstore.bridge.trouble import Trouble
 from logstore.broker.looking_up import INTERNAL_TOPICS
 from logstore.broker.requests import FetchedPartition
 from logstore.connected import RemoteStore
-from logstore.errors import CorruptionError, LogstoreError, RetriableError, UnknownTopicError, UsageError
+from logstore.errors import (
+    CorruptionError,
+    DiskFullError,
+    LogstoreError,
+    RetriableError,
+    UnknownTopicError,
+    UsageError,
+)
 from logstore.format.names import check_topic_name
 from logstore.model import TopicPartition
 from logstore.store import Store
@@ -34,6 +41,10 @@ _WAIT_MS: Final = 500
 _MOST_MISSES: Final = 3
 _REST_SECONDS: Final = 1.0
 """How long a partition that cannot be copied is left out."""
+_PASSING: Final = (RetriableError, UnknownTopicError)
+"""What is waited for."""
+_PASSING_OF_STANDBY: Final = (*_PASSING, DiskFullError)
+"""A standby has nobody who starts it again when there is room."""
 
 
 def pull(source: RemoteStore, store: Store, *topics: str) -> PullBridge:
@@ -95,6 +106,7 @@ class PullBridge:
         self._store = store
         self._topics = FollowedTopics(store, self._cluster, tuple(leader))
         self._is_standby = bool(leader)
+        self._passing = _PASSING_OF_STANDBY if leader else _PASSING
         self._names = None if topics is None else tuple(topics)
         self._counts = CopyCounts()
         self._copies: dict[TopicPartition, PartitionCopy] = {}
@@ -154,7 +166,7 @@ class PullBridge:
                     self._trouble.end()
                     return
                 self._count_misses()
-            except (RetriableError, UnknownTopicError) as error:
+            except self._passing as error:
                 if self._stopping.is_set():
                     return  # its connection may be closed already
                 if self._names is not None and isinstance(error, UnknownTopicError):
@@ -247,7 +259,7 @@ class PullBridge:
         Raises:
             RetriableError: partitions are left out for longer.
         """
-        resting = [each for each in self._order if self._rests(each)]
+        resting = [each for each in self._order if not each.is_led or each.why_it_rests]
         if not resting:
             self._trouble_of_some.end()
             return
