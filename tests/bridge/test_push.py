@@ -436,6 +436,12 @@ def test_names(ends):
         ends.push("nowhere")
     with pytest.raises(logstore.errors.InvalidConfigError, match="acsk"):
         ends.push("t", acsk=1)
+    with pytest.raises(logstore.errors.InvalidConfigError, match="transactional_id is the bridge's own"):
+        ends.push("t", transactional_id="mine")
+    with pytest.raises(UsageError, match="is no cluster; give what"):
+        bridge.push(ends.remote, ends.store, "t", name="edge")
+    with pytest.raises(UsageError, match="is no cluster; give what"):
+        bridge.pull(ends.store, ends.remote, "t")
 
 
 def test_rights_that_are_missing(tmp_path):

@@ -574,3 +574,8 @@ def test_a_full_disk_is_waited_for(leader, copy, monkeypatch):
         is_full.clear()
         eventually(lambda: values(copy, "t") == [b"1", b"2"])
         eventually(lambda: standby.progress.trouble is None)
+
+
+def test_topics_are_a_list(copy):
+    with pytest.raises(UsageError, match=r"topics is 'orders'; give a list of names, such as \['orders'\]"):
+        replica.follow(copy, NOBODY, topics="orders")

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from logstore.arguments import shown
 from logstore.bridge.trouble import check_answer
 from logstore.broker.codes import ErrorCode
 from logstore.broker.looking_up import INTERNAL_TOPICS
@@ -82,6 +83,12 @@ class ClusterQuestions:
     :func:`~logstore.bridge.trouble.check_answer` makes of a refusal."""
 
     def __init__(self, store: RemoteStore) -> None:
+        """
+        Raises:
+            UsageError: it is no connection.
+        """
+        if not isinstance(store, RemoteStore):
+            raise UsageError(f"{shown(store)} is no cluster; give what logstore.connect() returns")
         self._store = store
         self._broker = store.broker
         self.config = store.config

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from logstore.arguments import check_flag, plain_text
+from logstore.arguments import check_flag, plain_text, shown
 from logstore.bridge.cluster import ClusterQuestions, ClusterTopic, ClusterTopics
 from logstore.bridge.followed_topics import FollowedTopics
 from logstore.bridge.partition_copy import CopyCounts, PartitionCopy
@@ -73,9 +73,12 @@ def check_names(topics: Iterable[str]) -> tuple[str, ...]:
     """The names, each once.
 
     Raises:
-        UsageError: there is none, or one is internal: each cluster and store has its own.
+        UsageError: there is none; or one is internal: each cluster and store has its own; or they are one
+            text, not a list.
         InvalidTopicError: Kafka would refuse one.
     """
+    if isinstance(topics, str):
+        raise UsageError(f"topics is {shown(topics)}; give a list of names, such as [{shown(topics)}]")
     names = tuple(dict.fromkeys(plain_text(name) for name in topics))
     for name in names:
         check_topic_name(name)

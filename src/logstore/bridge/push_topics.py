@@ -28,6 +28,7 @@ from logstore.clients.settings import ProducerConfig
 from logstore.config import TopicConfig, choose_settings
 from logstore.connected import RemoteStore
 from logstore.errors import (
+    InvalidConfigError,
     InvalidTransactionStateError,
     LogstoreError,
     OutOfOrderError,
@@ -97,6 +98,8 @@ def push(
     name = plain_text(name)
     if type(name) is not str or not 0 < len(name.encode("utf-8", "replace")) <= _LONGEST_NAME:
         raise UsageError(f"name is {shown(name)}; it must be text of 1 to {_LONGEST_NAME} bytes")
+    if "transactional_id" in settings:
+        raise InvalidConfigError("transactional_id is the bridge's own; it follows from name")
     group = GROUP_PREFIX + name
     config = choose_settings(ProducerConfig, None, {**settings, "transactional_id": group})
     return PushBridge(
