@@ -509,7 +509,7 @@ def _mode_of(path: str) -> int:
     """The mode of what the path leads to; 0 if there is nothing."""
     try:
         return os.stat(path).st_mode
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # the last is of a NUL in it
         return 0
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:  # nothing can have such a name

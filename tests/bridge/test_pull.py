@@ -12,8 +12,9 @@ import pytest
 import logstore
 from logstore import bridge
 from logstore.bridge import pull_topics
+from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Answered, wait_for
-from logstore.broker.requests import FetchResult
+from logstore.broker.requests import FetchedPartition, FetchResult
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import CorruptionError, OutOfOrderError, RetriableError, UnknownTopicError, UsageError
 from logstore.format.header import decode_header
@@ -289,6 +290,49 @@ def test_until_the_end_it_waits_only_so_long(ends):
         ends.listener.close()
         with pytest.raises(RetriableError):
             pull.run(until_end=True)
+
+
+def test_a_batch_that_is_larger_than_any_answer_may_be(ends, monkeypatch):
+    """It is asked for again and again, in between all seems well: that is one trouble, which names the
+    setting, and ends a run until the end."""
+    monkeypatch.setattr(pull_topics, "_REST_SECONDS", 0.05)
+    source = ends.cluster.create_topic("t", partitions=2)
+    source[0].append(b"x" * 5_000)
+    source[1].append(b"1")
+    with logstore.connect(
+        ends.listener.address, request_timeout_ms=300, max_response_bytes=4_096, reconnect_backoff_ms=5
+    ) as remote:
+        pull = bridge.pull(remote, ends.store, "t")
+        with pytest.raises(RetriableError, match=r"a frame of 5.* are allowed \(max_response_bytes\)"):
+            pull.run(until_end=True)
+        assert "max_response_bytes" in pull.progress.trouble
+
+
+def test_a_partition_that_can_never_be_fetched_ends_a_run_until_the_end(ends, monkeypatch):
+    """Although it is compared well each time, before it is fetched again."""
+    monkeypatch.setattr(pull_topics, "_REST_SECONDS", 0.02)
+    ends.cluster.create_topic("t")[0].append(b"1")
+
+    def fetch(broker, request):
+        refused = ErrorCode.NETWORK_EXCEPTION
+        parts = [FetchedPartition(each.partition, refused, message="no way") for each in request.partitions]
+        return Answered(FetchResult(tuple(parts)))
+
+    monkeypatch.setattr(RemoteBroker, "fetch", fetch)
+    with logstore.connect(ends.listener.address, request_timeout_ms=300) as remote:
+        pull = bridge.pull(remote, ends.store, "t")
+        with pytest.raises(RetriableError, match="t-0: fetching t-0 from offset 0: no way"):
+            pull.run(until_end=True)
+        assert "no way" in pull.progress.trouble
+
+
+def test_no_more_is_asked_for_than_an_answer_may_have(ends):
+    source = ends.cluster.create_topic("t", partitions=3)
+    for number in range(60):
+        source[number % 3].append(b"%d" % number * 200, flush=True)
+    with logstore.connect(ends.listener.address, request_timeout_ms=300, max_response_bytes=8_192) as remote:
+        bridge.pull(remote, ends.store, "t").run(until_end=True)
+    check_copy(source, ends.store["t"])
 
 
 def test_until_the_end_of_a_topic_that_grows(ends):

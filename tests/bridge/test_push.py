@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 
 import pytest
@@ -21,7 +22,7 @@ from logstore.errors import (
     UnknownTopicError,
     UsageError,
 )
-from logstore.model import Isolation
+from logstore.model import Isolation, OffsetAndMetadata
 from logstore.security import Acl, Operation, PatternType, Permission, ResourceType
 from logstore.wire.remote.broker import RemoteBroker
 from tests.bridge.histories import History
@@ -326,6 +327,70 @@ def test_a_log_that_has_lost_its_end(ends):
         ends.push("t")
 
 
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_log_that_has_lost_its_end_and_went_on(ends, is_kept):
+    """As after a backup was restored: what took the place of pushed records is not there."""
+    source = ends.store.create_topic("t")
+    source[0].extend([b"1", b"2", b"3"])
+    ends.push("t")
+    source[0].truncate_to(1)
+    source[0].extend([b"other 2", b"other 3", b"4"])
+    if is_kept:
+        with pytest.raises(OutOfOrderError, match="pushed up to offset 3, and has other records here below"):
+            ends.push("t")
+    else:  # then nobody can tell
+        source[0].delete_before(3)
+        assert ends.push("t").record_count == 1
+
+
+def test_offsets_are_committed_again_before_the_cluster_forgets_them(ends, monkeypatch):
+    """Kafka forgets those of a group without members after 7 days, those of a partition each: also while
+    others of the group are committed, and if it is pushed once a day and has nothing new."""
+    monkeypatch.setattr("logstore.bridge.push_topics._COMMIT_AGAIN_SECONDS", 0)
+    for name in ("busy", "quiet"):
+        ends.store.create_topic(name)[0].append(b"1")
+    push = bridge.push(ends.store, ends.remote, "busy", "quiet", name="edge")
+    thread = threading.Thread(target=push.run)
+    thread.start()
+    try:
+        wait_until(lambda: push.progress.partitions and push.progress.lag == 0)
+        offsets = ends.remote.offsets(push.group)
+        offsets.delete([("quiet", 0)])
+        ends.store["busy"][0].append(b"2")
+        wait_until(lambda: ("quiet", 0) in offsets)
+    finally:
+        push.stop()
+        thread.join()
+    monkeypatch.undo()
+    committed_before = ends.cluster["__consumer_offsets"][0].log_end_offset
+    progress = ends.push("busy", "quiet")
+    assert (progress.record_count, progress.transaction_count) == (0, 0)
+    assert ends.cluster["__consumer_offsets"][0].log_end_offset > committed_before
+
+
+@pytest.mark.parametrize("is_made_here", [True, False])
+def test_offsets_that_the_cluster_has_forgotten(ends, is_made_here):
+    """As Kafka does when a store was away for a week: nothing is pushed twice, and the error says how to go
+    on. A topic that was deleted and made again at the cluster is another one, and gets all."""
+    source = ends.store.create_topic("t")
+    if not is_made_here:
+        ends.cluster.create_topic("t")
+    source[0].extend([b"1", b"2"])
+    ends.push("t")
+    offsets = ends.remote.offsets("logstore-bridge-edge")
+    offsets.delete()
+    with pytest.raises(OutOfOrderError, match="t-0 was pushed up to offset 2, as is noted here") as raised:
+        ends.push("t")
+    source[0].append(b"3")
+    (asked,) = re.findall(r"commit\((\{.*?\})\)", str(raised.value))
+    offsets.commit(eval(asked, {"OffsetAndMetadata": OffsetAndMetadata}))
+    assert ends.push("t").record_count == 1
+    assert committed(ends.cluster["t"]) == committed(source)
+    ends.cluster.delete_topic("t")
+    ends.cluster.create_topic("t")
+    assert ends.push("t").record_count == 3
+
+
 def test_what_is_pushed_is_durable_here_first(ends):
     source = ends.store.create_topic("t")
     source[0].append(b"1")
@@ -371,6 +436,12 @@ def test_names(ends):
         ends.push("nowhere")
     with pytest.raises(logstore.errors.InvalidConfigError, match="acsk"):
         ends.push("t", acsk=1)
+    with pytest.raises(logstore.errors.InvalidConfigError, match="transactional_id is the bridge's own"):
+        ends.push("t", transactional_id="mine")
+    with pytest.raises(UsageError, match="is no cluster; give what"):
+        bridge.push(ends.remote, ends.store, "t", name="edge")
+    with pytest.raises(UsageError, match="is no cluster; give what"):
+        bridge.pull(ends.store, ends.remote, "t")
 
 
 def test_rights_that_are_missing(tmp_path):

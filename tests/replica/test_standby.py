@@ -9,7 +9,14 @@ import pytest
 
 import logstore
 from logstore import bridge, replica
-from logstore.errors import ClosedError, RetriableError, StorageError, UnknownTopicError, UsageError
+from logstore.errors import (
+    ClosedError,
+    DiskFullError,
+    RetriableError,
+    StorageError,
+    UnknownTopicError,
+    UsageError,
+)
 from logstore.logdir.acls import Acl, Operation, PatternType, Permission, ResourceType
 from logstore.logdir.followed import Followed, read_followed
 from logstore.model import Isolation, ProducerIdentity, Role, TopicPartition
@@ -549,3 +556,26 @@ def test_a_node_is_no_standby(copy, tmp_path):
     finally:
         node.close()
         coordinator.close()
+
+
+def test_a_full_disk_is_waited_for(leader, copy, monkeypatch):
+    """It copies on when there is room, and says meanwhile what is wrong."""
+    append, is_full = Log.append_replicated, [True]
+
+    def append_or_refuse(log, *args, **named):
+        if is_full:
+            raise DiskFullError("no space left")
+        return append(log, *args, **named)
+
+    monkeypatch.setattr(Log, "append_replicated", append_or_refuse)
+    with leader.listen() as listener, replica.follow(copy, listener.address) as standby:
+        eventually(lambda: "no space left" in (standby.progress.trouble or ""))
+        assert standby.failure is None
+        is_full.clear()
+        eventually(lambda: values(copy, "t") == [b"1", b"2"])
+        eventually(lambda: standby.progress.trouble is None)
+
+
+def test_topics_are_a_list(copy):
+    with pytest.raises(UsageError, match=r"topics is 'orders'; give a list of names, such as \['orders'\]"):
+        replica.follow(copy, NOBODY, topics="orders")

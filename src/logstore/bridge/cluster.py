@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from logstore.arguments import shown
 from logstore.bridge.trouble import check_answer
 from logstore.broker.codes import ErrorCode
 from logstore.broker.looking_up import INTERNAL_TOPICS
@@ -82,6 +83,12 @@ class ClusterQuestions:
     :func:`~logstore.bridge.trouble.check_answer` makes of a refusal."""
 
     def __init__(self, store: RemoteStore) -> None:
+        """
+        Raises:
+            UsageError: it is no connection.
+        """
+        if not isinstance(store, RemoteStore):
+            raise UsageError(f"{shown(store)} is no cluster; give what logstore.connect() returns")
         self._store = store
         self._broker = store.broker
         self.config = store.config
@@ -125,12 +132,13 @@ class ClusterQuestions:
         check_answer(found.error, f"the settings of topic {topic!r}", found.message)
         return {each.name: each.value for each in found.settings}
 
-    def create_topic(self, name: str, partition_count: int, settings: Mapping[str, str]) -> None:
-        """Make a topic; one that another has made meanwhile is as good."""
+    def create_topic(self, name: str, partition_count: int, settings: Mapping[str, str]) -> uuid.UUID | None:
+        """Make a topic; one that another has made meanwhile is as good. Returns its id, if that is told."""
         request = CreateTopicsRequest((NewTopic(name, partition_count, settings),))
         (made,) = ask(self._broker.create_topics(request), f"create topic {name!r}", self.config).topics
         if made.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
             check_answer(made.error, f"creating topic {name!r}", made.message)
+        return made.topic_id
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """The log start offset and the high watermark."""
@@ -152,13 +160,20 @@ class ClusterQuestions:
 
     def fetch(self, partitions: Sequence[FetchPartition], max_wait_ms: int) -> tuple[FetchedPartition, ...]:
         """Batches of partitions, as they are in their logs. Each partition has its own error."""
-        request = FetchRequest(tuple(partitions), max_wait_ms, max_bytes=MAX_FETCH_BYTES)
+        max_bytes = min(MAX_FETCH_BYTES, self.config.max_response_bytes // 2)  # and what is around it
+        request = FetchRequest(tuple(partitions), max_wait_ms, max_bytes=max_bytes)
         pending = self._broker.fetch(request)
         try:
-            return ask(pending, "answer a fetch", self.config).partitions
+            found = wait_for(pending, self.config.request_timeout_ms / 1000)
         except BaseException:
             pending.cancel()
             raise
+        if found is None:
+            pending.cancel()
+            raise RetriableError(
+                f"the brokers did not answer a fetch within request_timeout_ms: {self._broker.trouble}"
+            )
+        return found.partitions
 
     def batch_at(self, partition: TopicPartition, offset: int) -> bytes:
         """The batches from the one on that holds an offset; none if there is none, or no longer."""

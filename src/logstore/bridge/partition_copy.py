@@ -70,6 +70,7 @@ class PartitionCopy:
         self.rests_until = 0.0
         """The others are copied without it until then; monotonic."""
         self.why_it_rests = ""
+        """And until something was fetched again, it is in trouble."""
         self.goal: int | None = None
         """The cluster's high watermark as it was first seen in this run; None before. Set it to None to begin
         a run."""
@@ -229,6 +230,7 @@ class PartitionCopy:
         if answer.data:
             self._append(answer)
         self._follow_bounds(answer)
+        self.why_it_rests = ""
 
     def _check_untouched(self) -> None:
         end = self.log.log_end_offset

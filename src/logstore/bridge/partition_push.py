@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import uuid
+import zlib
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from logstore.clients.producer import Producer
 from logstore.errors import (
+    CorruptionError,
     InvalidRecordError,
     OffsetOutOfRangeError,
     OutOfOrderError,
@@ -32,6 +35,8 @@ class Taken(NamedTuple):
     byte_count: int
     skipped_count: int
     topic_id: uuid.UUID
+    last: str
+    """The last record that was pushed, these included, as :func:`_seal` has it."""
 
     @property
     def partition(self) -> TopicPartition:
@@ -40,8 +45,10 @@ class Taken(NamedTuple):
     @property
     def committed(self) -> OffsetAndMetadata:
         """What the group commits. The position is in the metadata, too: a store that was killed takes the
-        offset for one of its own topic's, and sets it back to the end of that."""
-        return OffsetAndMetadata(self.end_offset, f"{encode_base64_uuid(self.topic_id)} {self.end_offset}")
+        offset for one of its own topic's, and sets it back to the end of that. So is the last record: a
+        backup that was restored here may have gone on with others."""
+        topic_id = encode_base64_uuid(self.topic_id)
+        return OffsetAndMetadata(self.end_offset, f"{topic_id} {self.end_offset} {self.last}".rstrip())
 
     def send(self, producer: Producer) -> None:
         """
@@ -84,13 +91,19 @@ class PartitionPush:
         self._topic_id = topic_id
         self.position = log.log_start_offset
         """The next offset to push."""
+        self.last = ""
+        """The last record that was pushed."""
+        self.renew_at = math.inf
+        """When the offset has to be committed again, in seconds of the monotonic clock: a cluster forgets it
+        otherwise."""
         if committed is not None:
             self.position = self._pushed_up_to(committed, group)
+            self.renew_at = -math.inf
         self.end_offset = self.position
 
     def _pushed_up_to(self, committed: OffsetAndMetadata, group: str) -> int:
         own = encode_base64_uuid(self._topic_id)
-        found, _, digits = committed.metadata.partition(" ")
+        found, digits, self.last = (*committed.metadata.split(" "), "", "")[:3]
         position = int(digits) if digits.isdecimal() else committed.offset
         if found != own:
             raise OutOfOrderError(
@@ -104,7 +117,29 @@ class PartitionPush:
                 f"here at {self.log.log_end_offset}: records were lost or cut off. Restore them; or push "
                 "under another name, and all is pushed again"
             )
+        if not self._has_last():
+            raise OutOfOrderError(
+                f"{self.partition} has diverged: it was pushed up to offset {position}, and has other "
+                "records here below that, as after a backup was restored. Push under another name, and all "
+                "is pushed again"
+            )
         return position
+
+    def _has_last(self) -> bool:
+        """Whether the last record that was pushed is still here; also if that cannot be told, as it was
+        deleted, compacted away or damaged."""
+        digits = self.last.partition(":")[0]
+        try:
+            found = (
+                self.log.record_at(int(digits), isolation=Isolation.LOG_END) if digits.isdecimal() else None
+            )
+        except (OffsetOutOfRangeError, CorruptionError):
+            return True
+        return found is None or _seal(found) == self.last
+
+    def renew(self) -> Taken:
+        """The position once more, without records."""
+        return Taken(self.log, (), self.position, 0, 0, self._topic_id, self.last)
 
     def look(self) -> int:
         """How many offsets are left."""
@@ -125,7 +160,7 @@ class PartitionPush:
             self.position = start
         end = self.log.last_stable_offset
         if end <= self.position:  # what is skipped is committed, so that it is told once
-            return Taken(self.log, (), self.position, 0, skipped, self._topic_id) if skipped else None
+            return self.renew()._replace(skipped_count=skipped) if skipped else None
         try:
             return self._taken(end, most_bytes, skipped)
         except OffsetOutOfRangeError:
@@ -140,4 +175,11 @@ class PartitionPush:
                 break
             records.append(record)
             byte_count += len(record.key or b"") + len(record.value or b"")
-        return Taken(self.log, records, end, byte_count, skipped, self._topic_id)
+        last = _seal(records[-1]) if records else self.last
+        return Taken(self.log, records, end, byte_count, skipped, self._topic_id, last)
+
+
+def _seal(record: Record) -> str:
+    """Tells a record from another one that has its offset later."""
+    crc = zlib.crc32(record.value or b"", zlib.crc32(record.key or b""))
+    return f"{record.offset}:{record.timestamp_ms}:{crc:08x}"

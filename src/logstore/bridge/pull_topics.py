@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from logstore.arguments import check_flag, plain_text
+from logstore.arguments import check_flag, plain_text, shown
 from logstore.bridge.cluster import ClusterQuestions, ClusterTopic, ClusterTopics
 from logstore.bridge.followed_topics import FollowedTopics
 from logstore.bridge.partition_copy import CopyCounts, PartitionCopy
@@ -21,7 +21,14 @@ from logstore.bridge.trouble import Trouble
 from logstore.broker.looking_up import INTERNAL_TOPICS
 from logstore.broker.requests import FetchedPartition
 from logstore.connected import RemoteStore
-from logstore.errors import CorruptionError, LogstoreError, RetriableError, UnknownTopicError, UsageError
+from logstore.errors import (
+    CorruptionError,
+    DiskFullError,
+    LogstoreError,
+    RetriableError,
+    UnknownTopicError,
+    UsageError,
+)
 from logstore.format.names import check_topic_name
 from logstore.model import TopicPartition
 from logstore.store import Store
@@ -34,6 +41,10 @@ _WAIT_MS: Final = 500
 _MOST_MISSES: Final = 3
 _REST_SECONDS: Final = 1.0
 """How long a partition that cannot be copied is left out."""
+_PASSING: Final = (RetriableError, UnknownTopicError)
+"""What is waited for."""
+_PASSING_OF_STANDBY: Final = (*_PASSING, DiskFullError)
+"""A standby has nobody who starts it again when there is room."""
 
 
 def pull(source: RemoteStore, store: Store, *topics: str) -> PullBridge:
@@ -62,9 +73,12 @@ def check_names(topics: Iterable[str]) -> tuple[str, ...]:
     """The names, each once.
 
     Raises:
-        UsageError: there is none, or one is internal: each cluster and store has its own.
+        UsageError: there is none; or one is internal: each cluster and store has its own; or they are one
+            text, not a list.
         InvalidTopicError: Kafka would refuse one.
     """
+    if isinstance(topics, str):
+        raise UsageError(f"topics is {shown(topics)}; give a list of names, such as [{shown(topics)}]")
     names = tuple(dict.fromkeys(plain_text(name) for name in topics))
     for name in names:
         check_topic_name(name)
@@ -95,6 +109,7 @@ class PullBridge:
         self._store = store
         self._topics = FollowedTopics(store, self._cluster, tuple(leader))
         self._is_standby = bool(leader)
+        self._passing = _PASSING_OF_STANDBY if leader else _PASSING
         self._names = None if topics is None else tuple(topics)
         self._counts = CopyCounts()
         self._copies: dict[TopicPartition, PartitionCopy] = {}
@@ -154,7 +169,7 @@ class PullBridge:
                     self._trouble.end()
                     return
                 self._count_misses()
-            except (RetriableError, UnknownTopicError) as error:
+            except self._passing as error:
                 if self._stopping.is_set():
                     return  # its connection may be closed already
                 if self._names is not None and isinstance(error, UnknownTopicError):
@@ -247,7 +262,7 @@ class PullBridge:
         Raises:
             RetriableError: partitions are left out for longer.
         """
-        resting = [each for each in self._order if self._rests(each)]
+        resting = [each for each in self._order if not each.is_led or each.why_it_rests]
         if not resting:
             self._trouble_of_some.end()
             return

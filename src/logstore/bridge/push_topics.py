@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
@@ -21,12 +21,14 @@ from logstore.bridge.cluster import ClusterQuestions
 from logstore.bridge.partition_push import PartitionPush, Taken
 from logstore.bridge.progress import PartitionProgress, PushProgress
 from logstore.bridge.pull_topics import REFRESH_MS, check_names
+from logstore.bridge.pushed import PushedNotes
 from logstore.bridge.trouble import Trouble
 from logstore.clients.producer import Producer
 from logstore.clients.settings import ProducerConfig
 from logstore.config import TopicConfig, choose_settings
 from logstore.connected import RemoteStore
 from logstore.errors import (
+    InvalidConfigError,
     InvalidTransactionStateError,
     LogstoreError,
     OutOfOrderError,
@@ -47,6 +49,9 @@ _WAIT_SECONDS: Final = 1.0
 _RENEW_SECONDS: Final = 3600.0
 """After so long without records there is another producer: a cluster forgets transactional ids that are not
 used, after 7 days by default."""
+_COMMIT_AGAIN_SECONDS: Final = 3600.0
+"""After so long the offset of a partition is committed again: a cluster forgets it after 7 days by default,
+that of each partition by itself."""
 _TRANSACTION_BYTES: Final = 16 * 1024 * 1024
 """Of keys and values in a transaction: half of a producer's ``buffer_memory``."""
 _SETTINGS_TO_CREATE: Final = ("cleanup.policy", "max.message.bytes")
@@ -93,6 +98,8 @@ def push(
     name = plain_text(name)
     if type(name) is not str or not 0 < len(name.encode("utf-8", "replace")) <= _LONGEST_NAME:
         raise UsageError(f"name is {shown(name)}; it must be text of 1 to {_LONGEST_NAME} bytes")
+    if "transactional_id" in settings:
+        raise InvalidConfigError("transactional_id is the bridge's own; it follows from name")
     group = GROUP_PREFIX + name
     config = choose_settings(ProducerConfig, None, {**settings, "transactional_id": group})
     return PushBridge(
@@ -130,6 +137,7 @@ class PushBridge:
         self._deletes = delete_pushed
         self._creates = create_topics
         self._parts: dict[TopicPartition, PartitionPush] = {}
+        self._notes = PushedNotes(store, group)
         self._records = self._bytes = self._transactions = self._skipped = 0
         self._trouble = Trouble(f"pushing {', '.join(topics)}")
         self._stopping = threading.Event()
@@ -165,8 +173,8 @@ class PushBridge:
             ProducerFencedError: another pushes under the same name, and has taken over.
             UnknownTopicError: the cluster does not have a topic, or has it no longer.
             UnknownPartitionError: a topic has fewer partitions at the cluster than here.
-            OutOfOrderError: the log here ends below what was pushed, or is of another topic: the two have
-                diverged.
+            OutOfOrderError: the log here ends below what was pushed, has other records there, or is of
+                another topic: the two have diverged. Or the cluster has forgotten how far was pushed.
             UsageError: the cluster does not allow it, or refuses a record.
             RetriableError: with ``until_end``: the cluster does not answer.
             CorruptionError, StorageError: a log or the disk failed.
@@ -262,13 +270,18 @@ class PushBridge:
                 error.add_note(f"another bridge pushes under the name of group {self.group!r}")
                 raise
             raise RetriableError(f"the transaction was aborted: {error}") from error
-        self._transactions += 1
+        self._transactions += any(each.records or each.skipped_count for each in taken)
         for each in taken:
             self._note_pushed(each)
+        self._note_here(each.partition for each in taken)
         return True
 
+    def _note_here(self, partitions: Iterable[TopicPartition]) -> None:
+        self._notes.note({each: self._parts[each].position for each in partitions}, self._seen_ids)
+
     def _take(self) -> list[Taken]:
-        """What comes next of each partition, the one with most left first."""
+        """What comes next of each partition, the one with most left first; and the offsets of those of which
+        nothing comes, if the cluster would forget them."""
         parts = sorted(self._parts.values(), key=lambda each: -each.look())
         left, taken = _TRANSACTION_BYTES, []
         for part in parts:
@@ -276,13 +289,16 @@ class PushBridge:
                 taken.append(found)
                 left -= found.byte_count
                 self._skipped += found.skipped_count
+            elif time.monotonic() >= part.renew_at:
+                taken.append(part.renew())
         return taken
 
     def _note_pushed(self, taken: Taken) -> None:
         self._records += len(taken.records)
         self._bytes += taken.byte_count
         part = self._parts[taken.partition]
-        part.position = taken.end_offset
+        part.position, part.last = taken.end_offset, taken.last
+        part.renew_at = time.monotonic() + _COMMIT_AGAIN_SECONDS
         self._delete_pushed(part)
 
     def _delete_pushed(self, part: PartitionPush) -> None:
@@ -303,10 +319,13 @@ class PushBridge:
         self._check_target({each.topic for each in committed})
         for log in new:
             topic_id, at = self._store[log.partition.topic].topic_id, committed.get(log.partition)
+            if at is None:
+                self._notes.check_new(log.partition, topic_id, self._seen_ids.get(log.partition.topic))
             part = self._parts[log.partition] = PartitionPush(log, topic_id, at, self.group)
             self._delete_pushed(part)  # a kill may have come before that
             self._goals.setdefault(log.partition, log.last_stable_offset)
             stack.callback(self._watch(log))
+        self._note_here(committed)
         self._refresh_at = time.monotonic() + REFRESH_MS / 1000
 
     def _is_new(self, partition: TopicPartition, log: Log) -> bool:
@@ -324,6 +343,7 @@ class PushBridge:
         """
         found = self._cluster.topics(self._names)
         found.check()
+        self._notes.cluster_id = found.cluster_id
         for name in self._names:
             topic, count = self._store[name], len(self._store[name])
             there = found.topics.get(name)
@@ -331,7 +351,9 @@ class PushBridge:
                 if not self._creates or name in pushed or name in self._seen_counts:
                     was = "no longer has" if name in pushed or name in self._seen_counts else "does not have"
                     raise UnknownTopicError(f"the cluster {found.cluster_id} {was} topic {name!r}")
-                self._cluster.create_topic(name, count, _settings_for(topic.config))
+                made = self._cluster.create_topic(name, count, _settings_for(topic.config))
+                if made is not None:
+                    self._seen_ids[name] = made
             elif len(there.leader_epochs) < count:
                 raise UnknownPartitionError(
                     f"topic {name!r} has {len(there.leader_epochs)} partitions at the cluster and {count} "

@@ -33,9 +33,11 @@ class FrameReader:
     one can be received where it belongs (:meth:`room`), without a copy.
     """
 
-    def __init__(self, *, max_bytes: int = MAX_FRAME_BYTES) -> None:
+    def __init__(self, *, max_bytes: int = MAX_FRAME_BYTES, setting: str = "") -> None:
+        """``setting``: the name of the one that says ``max_bytes``, for errors."""
         self.max_bytes = max_bytes
         """The largest frame that is taken."""
+        self._setting = f" ({setting})" if setting else ""
         self._begun = bytearray()
         """The beginning of a frame, and room behind it."""
         self._filled_bytes = 0
@@ -121,7 +123,9 @@ class FrameReader:
     def _size_at(self, data: Bytes, position: int) -> int:
         size: int = _SIZE.unpack_from(data, position)[0]
         if not 0 <= size <= self.max_bytes:
-            raise CorruptionError(f"a frame of {size} bytes; 0 to {self.max_bytes} are allowed")
+            raise CorruptionError(
+                f"a frame of {size} bytes; 0 to {self.max_bytes} are allowed{self._setting}"
+            )
         return size
 
 

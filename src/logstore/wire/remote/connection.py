@@ -94,7 +94,7 @@ class Connection:
         self._sweep: Timer | None = None
         self._sweep_due = 0.0
         self._greeting = Greeting(client_id, sasl)
-        self._reader = FrameReader(max_bytes=config.max_response_bytes)
+        self._reader = FrameReader(max_bytes=config.max_response_bytes, setting="max_response_bytes")
         self._sock: socket.socket | None = None
         self._dialing = Dialing(loop, address, tls, self._dialed, self._fail_to_dial)
         self._setup = loop.call_later(config.socket_connection_setup_timeout_ms, self._setup_is_late)

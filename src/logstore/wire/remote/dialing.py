@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
+from logstore.format.names import SHARED_NAME
 from logstore.unix_sockets import short_name
 from logstore.wire.addresses import Address
 from logstore.wire.remote.loop import READ, WRITE, Loop
@@ -20,6 +21,10 @@ from logstore.wire.remote.loop import READ, WRITE, Loop
 _UNDER_WAY: Final = frozenset({errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EALREADY, errno.EINTR})
 
 _NO_ADDRESS: Final = (OSError, ValueError, OverflowError)  # a name that is no text, a port that is none
+_NOT_SHARED: Final = (
+    "there is no such socket: no process has this directory open, or the one that has does not let "
+    "others in, as store.share() and open_or_connect() do"
+)
 _REASONS: Final = {
     errno.ECONNREFUSED: "the connection is refused: no broker listens there",
     errno.ENOENT: "there is no such socket",
@@ -134,7 +139,8 @@ class Dialing:
         elif code in _UNDER_WAY and target.family != socket.AF_UNIX:
             self._loop.watch(sock, WRITE, lambda _: self._look())
         else:
-            self._next_because(_why(code))
+            is_of_directory = code == errno.ENOENT and self._address.path.endswith(f"/{SHARED_NAME}")
+            self._next_because(_NOT_SHARED if is_of_directory else _why(code))
 
     def _look(self) -> None:
         """The connection stands, or has failed."""
