@@ -21,6 +21,7 @@ from logstore.logdir.acls import Acl, Operation, PatternType, Permission, Resour
 from logstore.logdir.followed import Followed, read_followed
 from logstore.model import Isolation, ProducerIdentity, Role, TopicPartition
 from logstore.partition.log import Log
+from logstore.replica import promotion
 from logstore.replica import standby as standby_module
 from logstore.replica.coordination.files import FileCoordinator
 from tests.replica.node.cluster import Cluster
@@ -213,16 +214,17 @@ def test_a_promotion_that_was_killed_is_completed(leader, tmp_path, monkeypatch,
     """Before a topic, or when all is done but for the note of it; the leader is back meanwhile, and gone."""
     leader.create_topic("u")[0].append(b"1")
 
-    def promote_topic(store, name):
-        if name == before:
+    def make_own(log):
+        if log.partition.topic == before:
             raise KeyboardInterrupt
-        return plain(store, name)
+        plain(log)
 
-    plain = standby_module.promote_topic
+    plain = promotion._make_own
     with logstore.open(tmp_path / "copy") as copy:
         address = copied(leader, copy)
         with monkeypatch.context() as patched:
-            patched.setattr(standby_module, "promote_topic", promote_topic)
+            patched.setattr(promotion, "_make_own", make_own)
+            patched.setattr(promotion, "flushed_at_a_time", lambda _: 1)  # an interrupt comes to this thread
             patched.setattr(standby_module, "end_promotion", interrupted)
             standby = replica.follow(copy, NOBODY, address)
             with pytest.raises(KeyboardInterrupt):
@@ -241,15 +243,15 @@ def test_a_promotion_that_was_killed_is_completed(leader, tmp_path, monkeypatch,
 def test_a_disk_that_fails_for_one_topic_does_not_keep_the_others(leader, copy, monkeypatch):
     leader.create_topic("u")[0].append(b"1")
 
-    def promote_topic(store, name):
-        if name == "t":
+    def make_own(log):
+        if log.partition.topic == "t":
             raise StorageError("no")
-        return plain(store, name)
+        plain(log)
 
-    plain = standby_module.promote_topic
+    plain = promotion._make_own
     standby = replica.follow(copy, copied(leader, copy))
     with monkeypatch.context() as patched:
-        patched.setattr(standby_module, "promote_topic", promote_topic)
+        patched.setattr(promotion, "_make_own", make_own)
         with pytest.raises(StorageError):
             standby.promote()
     assert copy["u"][0].role is Role.ALONE
@@ -315,8 +317,14 @@ def test_transactions_that_are_open_are_aborted(leader, tmp_path, caplog, monkey
         address = copied(leader, copy)
         standby = replica.follow(copy, address)
         if is_cut_short:  # the process is killed after the markers of the first partition
+            plain = promotion._prepare
             with monkeypatch.context() as patched:
-                patched.setattr(Log, "set_role", interrupted)
+                patched.setattr(promotion, "flushed_at_a_time", lambda _: 1)
+                patched.setattr(
+                    promotion,
+                    "_prepare",
+                    lambda log: interrupted() if log.partition.partition else plain(log),
+                )
                 with pytest.raises(KeyboardInterrupt):
                     standby.promote()
     with logstore.open(tmp_path / "copy") as copy:

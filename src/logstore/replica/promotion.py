@@ -7,14 +7,15 @@ notes, and what a crash leaves undone then, the next promotion does.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from logstore.clients.transactions.status import abort_open
-from logstore.errors import UsageError
+from logstore.errors import StorageError, UsageError
 from logstore.logdir.followed import Followed, change_followed
 from logstore.model import Role
 from logstore.partition.log import Log
 from logstore.store import Store
+from logstore.turns import flushed_at_a_time, take_turns
 from logstore.warning import warn
 
 
@@ -59,30 +60,54 @@ def _names_of(copies: dict[str, Followed], leader: Sequence[str]) -> list[str]:
     return sorted(name for name, each in copies.items() if each.cluster_id in clusters)
 
 
-def promote_topic(store: Store, name: str) -> set[tuple[int, int]]:
-    """Make the logs of a topic the store's own. One that is damaged stays a copy, and a warning says so.
+def promote_topics(store: Store, names: Collection[str], aborted: set[tuple[int, int]]) -> None:
+    """Make the logs of topics the store's own. One that is damaged stays a copy, and a warning says so.
 
-    Returns:
-        The producers, by id and epoch, whose transactions were open, and are aborted: the markers that would
-        have ended them were not copied, and no coordinator here knows of them.
+    Args:
+        aborted: gets the producers, by id and epoch, whose transactions were open, and are aborted: the
+            markers that would have ended them were not copied, and no coordinator here knows of them.
+
+    Raises:
+        StorageError: the disk failed for a log or more; the others are the store's own.
+
+    Cost: some fsyncs for each log, of eight at a time.
     """
-    aborted: set[tuple[int, int]] = set()
     directory = store.directory
-    for log in directory.logs():
-        if log.partition.topic == name and log.role is Role.FOLLOWER:
-            aborted |= _promote(log)
+    at_a_time = flushed_at_a_time(directory.context.files)
+    copies = [log for log in directory.logs() if log.partition.topic in names and log.role is Role.FOLLOWER]
+    ready: list[Log] = []
+    failures: list[StorageError] = []
+
+    def prepare(log: Log) -> None:
+        aborted.update(_prepare(log))
+        ready.append(log)
+
+    def of_each(step: Callable[[Log], None], logs: Sequence[Log]) -> None:
+        try:
+            take_turns(step, logs, at_a_time=at_a_time)
+        except StorageError as error:  # the others have taken it
+            failures.append(error)
+
+    of_each(prepare, copies)
+    directory.context.home.store_checkpoints()  # once: they have a line for each log
+    of_each(_make_own, ready)
     for partition in directory.damaged:
-        if partition.topic == name:
+        if partition.topic in names:
             warn("%s is damaged, and stays a copy; when it is mended, log.set_role(Role.ALONE)", partition)
-    return aborted
+    if failures:
+        raise failures[0]
 
 
-def _promote(log: Log) -> set[tuple[int, int]]:
+def _prepare(log: Log) -> set[tuple[int, int]]:
     """A crash in between leaves a follower, which is promoted again."""
     log.assign_leader_epoch(log.leader_epoch + 1)
     aborted = abort_open(log)
-    log.set_role(Role.ALONE)  # flushes it, too
+    log.prepare_checkpoint()
     return aborted
+
+
+def _make_own(log: Log) -> None:
+    log.set_role(Role.ALONE)
 
 
 def end_promotion(store: Store, names: Collection[str]) -> None:

@@ -10,8 +10,8 @@ from typing import Any, Final, Self
 from logstore.bridge.progress import PullProgress
 from logstore.bridge.pull_topics import PullBridge, check_names
 from logstore.connected import prepare_connection
-from logstore.errors import ClosedError, LogstoreError, StorageError, UsageError
-from logstore.replica.promotion import begin_promotion, end_promotion, promote_topic
+from logstore.errors import ClosedError, LogstoreError, UsageError
+from logstore.replica.promotion import begin_promotion, end_promotion, promote_topics
 from logstore.schedule import start_thread
 from logstore.store import Store
 from logstore.warning import inform, warn
@@ -148,14 +148,7 @@ class Standby:
             raise ClosedError("it was promoted before")
         self._end()
         names = begin_promotion(self._store, self._leader, self._names)
-        failure = None
-        for name in names:
-            try:
-                self._aborted |= promote_topic(self._store, name)
-            except StorageError as error:  # the others are as good as they were
-                failure = error
-        if failure is not None:
-            raise failure
+        promote_topics(self._store, names, self._aborted)
         end_promotion(self._store, names)
         self._is_promoted = True
         tell = warn if self._aborted else inform

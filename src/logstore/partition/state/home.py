@@ -119,6 +119,9 @@ class LogHome:
         """The checkpoint files as they were read, by name."""
         self._durable: dict[str, bytes] = {}
         """The contents of the checkpoint files that are known to be durable and need not be written again."""
+        self._unstored = {RECOVERY_POINTS_NAME, LOG_STARTS_NAME, HIGH_WATERMARKS_NAME}
+        """Those that may differ from what is in memory. With thousands of partitions it takes milliseconds to
+        encode one."""
 
     # Ownership
 
@@ -257,7 +260,9 @@ class LogHome:
     def set_recovery_point(self, partition: TopicPartition, offset: int) -> None:
         """Set the recovery point in memory; :meth:`store_checkpoints` writes it."""
         with self._lock:
-            self._recovery_points[partition] = offset
+            if self._recovery_points.get(partition) != offset:
+                self._recovery_points[partition] = offset
+                self._unstored.add(RECOVERY_POINTS_NAME)
 
     def is_point_stored(self, partition: TopicPartition) -> bool:
         """Whether :meth:`ensure_recovery_point` has nothing to do."""
@@ -283,7 +288,9 @@ class LogHome:
 
     def set_high_watermark(self, partition: TopicPartition, offset: int) -> None:
         with self._lock:
-            self._high_watermarks[partition] = offset
+            if self._high_watermarks.get(partition) != offset:
+                self._high_watermarks[partition] = offset
+                self._unstored.add(HIGH_WATERMARKS_NAME)
 
     def store_high_watermark(self, partition: TopicPartition, offset: int) -> None:
         """Set a high watermark durably."""
@@ -295,17 +302,17 @@ class LogHome:
     def store_checkpoints(self) -> None:
         """Write the recovery points, log starts and high watermarks."""
         with self._lock:
-            self._store_locked(
-                {
-                    RECOVERY_POINTS_NAME: self._recovery_points,
-                    LOG_STARTS_NAME: self._log_starts,
-                    HIGH_WATERMARKS_NAME: self._high_watermarks,
-                }
-            )
+            tables = {
+                RECOVERY_POINTS_NAME: self._recovery_points,
+                LOG_STARTS_NAME: self._log_starts,
+                HIGH_WATERMARKS_NAME: self._high_watermarks,
+            }
+            self._store_locked({name: tables[name] for name in tables if name in self._unstored})
 
     def store_high_watermarks(self) -> None:
         with self._lock:
-            self._store_locked({HIGH_WATERMARKS_NAME: self._high_watermarks})
+            if HIGH_WATERMARKS_NAME in self._unstored:
+                self._store_locked({HIGH_WATERMARKS_NAME: self._high_watermarks})
 
     def lower_recovery_point(self, partition: TopicPartition, offset: int) -> None:
         """Make sure, durably, that the recovery point is not above ``offset``, before cutting there."""
@@ -365,6 +372,7 @@ class LogHome:
             for table in (self._recovery_points, self._log_starts, self._high_watermarks):
                 for partition in gone:
                     known = table.pop(partition, None) is not None or known
+            self._unstored |= {RECOVERY_POINTS_NAME, LOG_STARTS_NAME, HIGH_WATERMARKS_NAME}
         if known:
             self.store_checkpoints()
 
@@ -375,11 +383,14 @@ class LogHome:
             if self._durable.get(name) != data:
                 changed[name] = data
         if not changed:
+            self._unstored -= tables.keys()
             return
         self.check_held()
         for name in changed:  # first: after a failure, what the file holds is unknown
             self._durable.pop(name, None)
+            self._unstored.add(name)
         write_small_files(self._files, self.path, changed)
         self._durable |= changed
+        self._unstored -= tables.keys()
         if RECOVERY_POINTS_NAME in changed:
             self._stored_points = frozenset(tables[RECOVERY_POINTS_NAME])
