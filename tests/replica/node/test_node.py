@@ -13,7 +13,7 @@ from logstore import replica
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import wait_for
 from logstore.broker.requests import CreateTopicsRequest, MetadataRequest, NewTopic
-from logstore.errors import LogstoreError, StorageError, UsageError
+from logstore.errors import DiskFullError, LogstoreError, StorageError, UsageError
 from logstore.model import Role, TopicPartition
 from logstore.replica import Node
 from logstore.replica.coordination.files import FileCoordinator
@@ -318,6 +318,29 @@ def test_a_node_whose_disk_has_failed_leaves(cluster):
     cluster.wait_for_isr(T, 3)
     assert again.failure is None
     assert read(cluster) == [b"1", b"2"]
+
+
+def test_what_came_while_the_disk_was_full_is_held_when_there_is_room(cluster, monkeypatch):
+    """Without another word of the coordinator."""
+    create(cluster)
+    directory = cluster.stores[1].directory
+    refused = []
+
+    def refuse(name, *_, **__):
+        refused.append(name)
+        raise DiskFullError("[Errno 28] writing: No space left on device")
+
+    with monkeypatch.context() as full, logstore.connect(*cluster.addresses) as remote:
+        full.setattr(directory, "create_topic", refuse)
+        full.setattr(directory, "add_partitions", refuse)
+        remote.create_topic("new", partitions=3)
+        remote.add_partitions("t", 4)
+        eventually(lambda: {"new", "t"} <= set(refused))
+        view = cluster.view
+        assert 1 in {view.partitions["new", number].leader.node_id for number in range(3)}
+    for partition in [TopicPartition(*each) for each in view.partitions if each[0] in ("new", "t")]:
+        assert cluster.leader_of(partition).node_id == view.partitions[partition].leader.node_id
+        cluster.wait_for_isr(partition, 3)
 
 
 def test_a_node_listens_where_others_reach_it(cluster, tmp_path):
