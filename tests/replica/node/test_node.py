@@ -320,19 +320,24 @@ def test_a_node_whose_disk_has_failed_leaves(cluster):
     assert read(cluster) == [b"1", b"2"]
 
 
-def test_what_came_while_the_disk_was_full_is_held_when_there_is_room(cluster, monkeypatch):
-    """Without another word of the coordinator."""
+@pytest.mark.parametrize("step", ["first", "last"])
+def test_what_came_while_the_disk_was_full_is_held_when_there_is_room(cluster, monkeypatch, step):
+    """Without another word of the coordinator; also if it was half made, and could not be undone."""
     create(cluster)
     directory = cluster.stores[1].directory
     refused = []
 
-    def refuse(name, *_, **__):
-        refused.append(name)
+    def refuse(topic, *_, **__):
+        refused.append(getattr(topic, "name", topic))
         raise DiskFullError("[Errno 28] writing: No space left on device")
 
     with monkeypatch.context() as full, logstore.connect(*cluster.addresses) as remote:
-        full.setattr(directory, "create_topic", refuse)
-        full.setattr(directory, "add_partitions", refuse)
+        if step == "first":
+            full.setattr(directory, "create_topic", refuse)
+            full.setattr(directory, "add_partitions", refuse)
+        else:
+            full.setattr(directory, "_complete", refuse)
+            full.setattr(directory._topics, "_finish_failed", refuse)
         remote.create_topic("new", partitions=3)
         remote.add_partitions("t", 4)
         eventually(lambda: {"new", "t"} <= set(refused))

@@ -8,7 +8,7 @@ from uuid import UUID
 from logstore.broker.settings import settings_of
 from logstore.config import TopicConfig
 from logstore.errors import LogstoreError, UnknownTopicError
-from logstore.logdir.catalogue import TopicEntry
+from logstore.logdir.catalogue import TopicEntry, TopicState
 from logstore.logdir.directory import LogDirectory
 from logstore.model import TopicPartition
 from logstore.replica.coordination.interface import Coordinator, Topic, View
@@ -30,6 +30,12 @@ def own_settings(directory: LogDirectory, config: TopicConfig) -> dict[str, str]
     store's, and those that this store gives topics by default, which other nodes need not have."""
     names = config.to_properties().keys() | directory.config.topic.to_properties().keys()
     return {each.name: each.value for each in settings_of(config) if each.name in names}
+
+
+def live_entry(directory: LogDirectory, name: str) -> TopicEntry | None:
+    """A topic that the directory has: none that a full disk has kept from being made, or undone."""
+    entry = directory.catalogue.get(name)
+    return entry if entry is not None and entry.state is TopicState.LIVE else None
 
 
 class Assignment:
@@ -127,7 +133,7 @@ class Assignment:
             self._directory.configure(name, config)
 
     def _entry(self, name: str) -> TopicEntry | None:
-        return self._directory.catalogue.get(name)
+        return live_entry(self._directory, name)
 
     def let_go(self, partition: TopicPartition, view: View) -> None:
         """Other nodes have the partition now: somebody has asked for that. What cannot be done is told once,

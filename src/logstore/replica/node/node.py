@@ -31,7 +31,7 @@ from logstore.replica.coordination.interface import (
     ViewChange,
 )
 from logstore.replica.coordination.interface import Node as Telling
-from logstore.replica.node.assigning import Assignment, config_of
+from logstore.replica.node.assigning import Assignment, config_of, live_entry
 from logstore.replica.node.broker import NodeBroker
 from logstore.replica.node.controller.administering import Administering
 from logstore.replica.node.controller.adopting import Adoption
@@ -472,7 +472,7 @@ class Node:
     def _replica_of(self, partition: TopicPartition, view: View) -> PartitionReplica | None:
         replica = self._replicas.get(partition)
         if replica is None:
-            entry = self.directory.catalogue.get(partition.topic)
+            entry = live_entry(self.directory, partition.topic)
             topic = view.topics.get(partition.topic)
             is_held = entry is not None and topic is not None and entry.topic_id == topic.topic_id
             if entry is None or not is_held or not entry.holds(partition.partition):
