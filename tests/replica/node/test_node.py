@@ -13,8 +13,9 @@ from logstore import replica
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import wait_for
 from logstore.broker.requests import CreateTopicsRequest, MetadataRequest, NewTopic
-from logstore.errors import DiskFullError, LogstoreError, StorageError, UsageError
+from logstore.errors import DiskFullError, LogstoreError, StorageError, UnknownTopicError, UsageError
 from logstore.model import Role, TopicPartition
+from logstore.partition.state import sidecars
 from logstore.replica import Node
 from logstore.replica.coordination.files import FileCoordinator
 from tests.replica.node.cluster import Cluster, eventually
@@ -346,6 +347,42 @@ def test_what_came_while_the_disk_was_full_is_held_when_there_is_room(cluster, m
     for partition in [TopicPartition(*each) for each in view.partitions if each[0] in ("new", "t")]:
         assert cluster.leader_of(partition).node_id == view.partitions[partition].leader.node_id
         cluster.wait_for_isr(partition, 3)
+
+
+@pytest.mark.parametrize("what", ["role", "log"])
+def test_a_log_that_cannot_be_used_yet_is_led_when_it_can(cluster, monkeypatch, what):
+    """The node stays, and says that it does not lead the partition; it answers for the others meanwhile."""
+    create(cluster)
+    node, directory = cluster.nodes[1], cluster.stores[1].directory
+    refused = []
+    prepare_role, log = sidecars.prepare_role, directory.log
+
+    def prepare_role_elsewhere(files, path, role):
+        if path.startswith(f"{directory.path}/new"):
+            refused.append(path)
+            raise DiskFullError("[Errno 28] writing: No space left on device")
+        prepare_role(files, path, role)
+
+    def log_of_others(partition):
+        if partition.topic == "new":
+            refused.append(partition)
+            raise UnknownTopicError("it comes")
+        return log(partition)
+
+    with monkeypatch.context() as full, logstore.connect(*cluster.addresses) as remote:
+        if what == "role":
+            full.setattr(sidecars, "prepare_role", prepare_role_elsewhere)
+        else:
+            full.setattr(directory, "log", log_of_others)
+        remote.create_topic("new", partitions=3)
+        eventually(lambda: len(refused) > 6)  # it is tried again
+        led = next(number for number in range(3) if cluster.state_of(("new", number)).leader.node_id == 1)
+        assert ("new", led) not in node.led
+    eventually(lambda: ("new", led) in node.led)
+    for partition in [T, *(TopicPartition("new", number) for number in range(3))]:
+        cluster.wait_for_isr(partition, 3)
+    assert node.failure is None
+    assert send(cluster, [b"1"]) == [0]
 
 
 def test_a_node_listens_where_others_reach_it(cluster, tmp_path):
