@@ -39,6 +39,9 @@ def open_share_groups(directory: LogDirectory) -> ShareCoordinator:
 UNKNOWN_STATE: Final = "Unknown"
 """Of a group whose members nobody here knows."""
 
+ELSEWHERE_STATE: Final = "Elsewhere"
+"""Of a group whose members another node of the cluster knows, while this one gives them records."""
+
 
 def describe_stored(directory: WatchedDirectory, storage: ShareStorage) -> list[DescribedShareGroup]:
     """The groups as they are stored, by their names, for those who have no coordinator. Members are not

@@ -14,7 +14,7 @@ from logstore.broker.group_storage import stored_states
 from logstore.broker.local import LocalBroker
 from logstore.broker.offsets.committed import CommittedOffsets
 from logstore.broker.share.requests import DescribedShareGroup
-from logstore.broker.share_groups import UNKNOWN_STATE
+from logstore.broker.share_groups import ELSEWHERE_STATE, UNKNOWN_STATE
 from logstore.clients.counts import ClientCounts
 from logstore.counting import Histogram, HistogramValue, LogCounts
 from logstore.errors import ClosedError, LogstoreError, UnknownTopicError
@@ -222,7 +222,7 @@ class _Reader:
                 self._incomplete.append(f"queue {group.group!r}: {group.message or group.error.name}")
                 continue
             is_known = group.state != UNKNOWN_STATE  # a reader knows no workers, nor what they have
-            if is_known:
+            if is_known and group.state != ELSEWHERE_STATE:
                 self._put("queue_workers", len(group.members), group.group)
             for each in group.partitions:
                 self._put("queue_waiting_jobs", each.waiting_count, group.group, *each.partition)

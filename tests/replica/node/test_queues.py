@@ -324,6 +324,30 @@ def test_queues_are_listed_and_deleted(three):
             assert sorted(drain(queue, 10)) == [(number, 1) for number in range(10)]
 
 
+def test_the_metrics_of_all_nodes_add_up_to_the_queue(three):
+    create(three)
+
+    def total(name):
+        return sum(
+            store.metrics().total(f"logstore_queue_{name}", group="g") for store in three.stores.values()
+        )
+
+    with logstore.connect(*three.addresses) as connected:
+        send(connected, 30)
+        with connected.queue("jobs", group="g") as queue:
+            deadline = time.monotonic() + TIMEOUT
+            jobs = []
+            while len(jobs) < 30:
+                assert time.monotonic() < deadline
+                jobs += queue.poll(timeout=1)
+            for job in jobs[:4]:
+                job.accept()
+            queue.flush()
+            assert (total("workers"), total("taken_jobs"), total("waiting_jobs")) == (1, 26, 0)
+        eventually(lambda: (total("workers"), total("taken_jobs"), total("waiting_jobs")) == (0, 0, 26))
+    assert not any(store.metrics().incomplete for store in three.stores.values())
+
+
 def test_what_was_done_of_a_deleted_topic_is_forgotten(three):
     create(three)
     create(three, "others")

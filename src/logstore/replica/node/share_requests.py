@@ -20,6 +20,7 @@ from logstore.broker.share.requests import (
     ShareGroupHeartbeat,
     ShareGroupHeartbeatResult,
 )
+from logstore.broker.share_groups import ELSEWHERE_STATE
 from logstore.config import TopicConfig
 from logstore.logdir.directory import LogDirectory
 from logstore.model import TopicPartition
@@ -153,6 +154,21 @@ class ShareBroker(TransactionBroker):
         return self._ask_members(
             describe, lambda code: tuple(DescribedShareGroup(code, each) for each in names)
         )
+
+    def share_groups_in_use(self) -> tuple[DescribedShareGroup, ...]:
+        """What this node knows itself: who works in the groups that it coordinates, and how far groups are in
+        what it leads."""
+        led = self._led_shares.describe()
+        found = {
+            name: DescribedShareGroup(NONE, name, ELSEWHERE_STATE, partitions=states)
+            for name, states in led.items()
+        }
+        if self.terms.look() is not None:
+            members = self._members
+            for name in members.known():
+                group = members.describe(name) or DescribedShareGroup(NONE, name, "Empty")
+                found[name] = group._replace(partitions=led.get(name, ()))
+        return tuple(found.values())
 
     def delete_share_groups(self, names: tuple[str, ...]) -> Pending[dict[str, ErrorCode]]:
         def delete(members: ShareMembers) -> Pending[dict[str, ErrorCode]]:

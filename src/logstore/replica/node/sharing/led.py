@@ -29,6 +29,7 @@ from logstore.broker.share.requests import (
     ShareFetchRequest,
     ShareFetchResult,
     ShareGroupConfig,
+    SharePartitionState,
     TopicIdPartition,
 )
 from logstore.broker.share.states import RecordState
@@ -220,6 +221,16 @@ class LedShares:
             known.kept.lose()
 
     # The node
+
+    def describe(self) -> dict[str, tuple[SharePartitionState, ...]]:
+        """How far groups are in what is taken up, by their names."""
+        with self._lock:
+            taken = sorted(self._taken.items())
+        found: dict[str, list[SharePartitionState]] = {}
+        for key, each in taken:
+            if not each.kept.is_lost:
+                found.setdefault(key.group_id, []).append(each.held.describe())
+        return {name: tuple(states) for name, states in found.items()}
 
     def look(self) -> None:
         """Let go what other nodes lead now: who waits for it here is told."""

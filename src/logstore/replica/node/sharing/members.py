@@ -143,6 +143,11 @@ class ShareMembers:
                 group.expire(now_ms)
             return {name for name, group in self._groups.items() if group.members}
 
+    def known(self) -> list[str]:
+        """The groups that have or had members in this term."""
+        with self._lock:
+            return sorted(self._groups)
+
     def describe(self, name: str) -> DescribedShareGroup | None:
         """A group that has members."""
         with self._lock:
