@@ -128,6 +128,18 @@ def test_a_nodes_store_changes_no_topics(cluster):
         alone["t"].configure(retention_ms=1_000)
 
 
+def test_a_queue_is_not_worked_on_in_the_directory_of_a_node(cluster):
+    """The jobs are given out in the cluster, too, which would forget what is said of them here."""
+    create(cluster)
+    store = cluster.stores[1]
+    cluster.stop(1)
+    with logstore.open(store.path) as alone:
+        for call in (lambda: alone.queue("t", group="g"), lambda: alone.delete_queue("g")):
+            with pytest.raises(UsageError, match=r"here: .* is the directory of a node, .*\.(delete_)?queue"):
+                call()
+        assert alone.queues() == []
+
+
 @pytest.mark.parametrize("cut", ["truncate_to", "truncate_fully_and_start_at"])
 def test_what_a_node_leads_is_not_cut_off(cluster, cut):
     """All replicas would lose it, though it was acknowledged."""
