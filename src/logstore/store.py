@@ -581,7 +581,8 @@ class Store(BoundToProcess, Mapping[str, Topic]):
 
         Raises:
             UnknownTopicError: there is no such topic.
-            UsageError: no topic is named, or the group's other workers have other settings.
+            UsageError: no topic is named, or the group's other workers have other settings; or the directory
+                is that of a node of a cluster, whose queues they are.
             InvalidConfigError: an unknown name or a bad value.
             ReadOnlyError: the store was opened read-only.
             ClosedError: it is closed.
@@ -591,6 +592,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         from logstore.clients.settings import QueueConfig, client_of
 
         directory = self._writable()
+        directory.check_not_of_cluster("a queue is not worked on here", "queue(...)")
         chosen = choose_settings(QueueConfig, config, settings)
         broker = self._open_broker(directory)
         leave_for(broker, self._dropped)
@@ -651,7 +653,9 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         """
         from logstore.clients.queues.status import delete, leave_for  # few programs get here
 
-        broker = self._open_broker(self._writable())
+        directory = self._writable()
+        directory.check_not_of_cluster(f"queue {group!r} is not deleted here", "delete_queue(...)")
+        broker = self._open_broker(directory)
         leave_for(broker, self._dropped)
         delete(broker, group)
 

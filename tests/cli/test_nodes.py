@@ -14,8 +14,8 @@ import pytest
 
 import logstore
 from logstore.cli import nodes
-from logstore.cli.errors import CommandError
 from logstore.cli.nodes import read_node_file
+from logstore.cli.serving import Serving, run_plain
 from logstore.errors import LockedError, UsageError
 
 LINES = {"directory": '"data"', "node_id": "7", "coordinator": '"common"', "listener": '"127.0.0.1:0"'}
@@ -110,16 +110,14 @@ def test_a_node_serves_until_it_is_told_to_end(write, tmp_path):
         assert [record.value for record in store["t"][0].read()] == [b"x"]
 
 
-def test_a_node_id_that_is_in_use_is_no_directory_that_is(write, monkeypatch):
+def test_a_node_id_that_is_in_use_is_no_directory_that_is(write, monkeypatch, capsys):
     def refuse(*_, **__):
         raise LockedError("node id 7 is in use by 127.0.0.1:9092, in its life 1", "wait_ms")
 
     monkeypatch.setattr(nodes, "until_told", lambda: None)
     monkeypatch.setattr(nodes, "Node", refuse)
-    with pytest.raises(
-        CommandError, match=r"node id 7 is in use by 127\.0\.0\.1:9092, in its life 1\. Stop that"
-    ):
-        nodes.serve_node(write(), is_json=False, is_quiet=True)
+    assert run_plain(Serving(config=write(), is_quiet=True)) == 3
+    assert "error: node id 7 is in use by 127.0.0.1:9092, in its life 1. Stop that" in capsys.readouterr().err
 
 
 def test_a_lost_coordinator_is_not_made_again_by_accident(write, tmp_path):

@@ -39,7 +39,7 @@ def open_share_groups(directory: LogDirectory) -> ShareCoordinator:
 UNKNOWN_STATE: Final = "Unknown"
 """Of a group whose members nobody here knows, nor what they have."""
 ELSEWHERE_STATE: Final = "Elsewhere"
-"""Of a group whose members another node knows."""
+"""Of a group whose members another node of the cluster knows, while this one gives them records."""
 
 
 def describe_stored(directory: WatchedDirectory, storage: ShareStorage) -> list[DescribedShareGroup]:

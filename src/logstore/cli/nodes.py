@@ -8,10 +8,9 @@ from typing import Any, Final, NamedTuple
 
 from logstore.cli import streams
 from logstore.cli.ending import until_told
-from logstore.cli.errors import CommandError
 from logstore.cli.escaping import escaped, json_text
 from logstore.config import StoreConfig, TopicConfig, parse_settings
-from logstore.errors import InvalidConfigError, LockedError, UsageError
+from logstore.errors import InvalidConfigError, LockedError, RetriableError, UsageError
 from logstore.files import OsFiles, parent_of, read_small_file
 from logstore.replica.coordination.coordinator import TreeCoordinator
 from logstore.replica.coordination.interface import SESSION_MS, Coordinator
@@ -271,7 +270,7 @@ def serve_node(path: str, *, is_new_cluster: bool = False, is_json: bool, is_qui
                 config=ListenerConfig(**found[ListenerConfig]),
             )
         except LockedError as error:  # another process has the node id, and not the directory
-            raise CommandError(f"{error.held}. Stop that node, or give another node_id in {path}") from None
+            raise RetriableError(f"{error.held}. Stop that node, or give another node_id in {path}") from None
         stack.enter_context(node)
         if is_json:
             streams.write(f"{json_text({'address': node.address, 'path': store.path})}\n", "utf-8")

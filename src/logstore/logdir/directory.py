@@ -344,7 +344,7 @@ class LogDirectory:
         check_new_topic_name(name)
         numbers = check_held(held, partition_count)
         self._check_ours(f"topic {name!r}")
-        self._check_not_of_cluster(f"topic {name!r} is not made here", f"create_topic({name!r})")
+        self.check_not_of_cluster(f"topic {name!r} is not made here", f"create_topic({name!r})")
         with self._lock:
             self.check_open()
             try:
@@ -406,7 +406,7 @@ class LogDirectory:
         check_partition_count(partition_count)
         added = _added_partitions(self.topic(name), partition_count, held)
         self._check_ours(f"a partition of {name!r}")
-        self._check_not_of_cluster(f"{name!r} does not grow here", "add_partitions()")
+        self.check_not_of_cluster(f"{name!r} does not grow here", "add_partitions()")
         with self._lock:
             topic = self.topic(name)  # it may be another topic by now, or have grown
             added = _added_partitions(topic, partition_count, added if held is not None else None)
@@ -488,7 +488,7 @@ class LogDirectory:
             UsageError: the directory is that of a node which does not run.
         """
         self.check_open()
-        self._check_not_of_cluster(f"topic {name!r} is not configured here")
+        self.check_not_of_cluster(f"topic {name!r} is not configured here")
         with self._lock:
             topic = self.topic(name)
             logs = [log for log in self._usable_logs() if log.partition.topic == name]
@@ -517,7 +517,7 @@ class LogDirectory:
         self.check_open()
         with self._lock:
             topic = self.topic(name)
-            self._check_not_of_cluster(f"topic {name!r} is not deleted here", f"delete_topic({name!r})")
+            self.check_not_of_cluster(f"topic {name!r} is not deleted here", f"delete_topic({name!r})")
             topic = self._topics.hide(topic)
             self._tell_deletion(topic)
             for number in topic.held_partitions:
@@ -526,7 +526,7 @@ class LogDirectory:
             self._gone += renamed
         self._remove_later(topic, renamed)
 
-    def _check_not_of_cluster(self, what: str, call: str | None = None) -> None:
+    def check_not_of_cluster(self, what: str, call: str | None = None) -> None:
         """
         Args:
             call: what does it in the cluster; None: only Kafka's tools and admin clients do.

@@ -150,21 +150,19 @@ TABLE: Final[tuple[Metric, ...]] = (
     _gauge(
         "queue_workers",
         "{worker}",
-        "Workers of a group that shares jobs ([queue](queues.md)). A read-only store does not know them; of "
-        "nodes of a cluster, the one that coordinates the group does.",
+        "Workers of a group that shares jobs ([queue](queues.md)). A read-only store does not know them.",
         ("group",),
     ),
     _gauge(
         "queue_waiting_jobs",
         "{job}",
-        "Jobs that no worker has, also those put off, and those that wait for a dead-letter topic. Of a "
-        "cluster, its nodes know those of partitions that they lead, once a worker has asked there.",
+        "Jobs that no worker has, also those put off, and those that wait for a dead-letter topic.",
         _GROUP_PARTITION,
     ),
     _gauge(
         "queue_taken_jobs",
         "{job}",
-        "Jobs that workers have. Nodes know them as those that wait.",
+        "Jobs that workers have.",
         _GROUP_PARTITION,
     ),
 )

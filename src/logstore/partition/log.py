@@ -709,6 +709,7 @@ class Log(CheckableLog):
 
         Raises:
             UsageError: ``role`` is not a Role.
+            DiskFullError: there is no room for it; nothing has changed.
             StorageError: it could not be stored; the log must be reopened, and has the old role or the new.
         """
         self.writer.replication.set_role(role)

@@ -3,7 +3,13 @@
 import pytest
 
 import logstore
-from logstore.errors import LeaderFencedError, ReadOnlyError, UnknownLeaderEpochError, UsageError
+from logstore.errors import (
+    DiskFullError,
+    LeaderFencedError,
+    ReadOnlyError,
+    UnknownLeaderEpochError,
+    UsageError,
+)
 from logstore.model import Isolation, Role
 from tests.partition.helpers_rules import (
     WatchedFiles,
@@ -140,3 +146,18 @@ def test_readers_elsewhere_see_them_as_the_writer_does(tmp_path):
     with logstore.open(tmp_path, read_only=True) as other:
         assert offsets_of(other["t"][0], isolation=Isolation.LOG_END) == [1, 3, 5, 7, 9]
         assert other["t"][0].verify()
+
+
+@pytest.mark.parametrize("role", [Role.FOLLOWER, Role.LEADER])
+def test_a_role_for_which_there_is_no_room_changes_nothing(tmp_path, role):
+    files = WatchedFiles()
+    log = open_log(tmp_path / "t-0", files=files)
+    add(log, b"a", b"b")
+    files.fill()
+    with pytest.raises(DiskFullError):
+        log.set_role(role)
+    assert (log.role, log.needs_reopen, log.high_watermark) == (Role.ALONE, False, 2)
+    files.heal()
+    log.set_role(role)
+    crash(log)
+    assert open_log(tmp_path / "t-0").role is role

@@ -9,7 +9,7 @@ import pytest
 
 import logstore
 from logstore.broker.codes import ErrorCode
-from logstore.errors import UnknownTopicError, UsageError
+from logstore.errors import DiskFullError, UnknownTopicError, UsageError
 from logstore.model import TopicPartition
 from logstore.wire.apis import ApiKey
 from logstore.wire.messages.cluster import alter_partition_reassignments as altering
@@ -350,3 +350,21 @@ def test_who_catches_up_is_held_back_and_nobody_else(four):
     assert time.monotonic() - began > 2, "1 MB at 200 kB a second, of which a window may come at once"
     assert slowest < 2
     assert len(four.state_of(live).isr) == 4
+
+
+def test_what_a_full_disk_did_not_delete_goes_when_there_is_room(cluster, monkeypatch):
+    create(cluster, 2)
+    other = cluster.state_of(T).replicas[1]
+    goal = tuple(each for each in cluster.nodes if each != other)
+    refused = []
+
+    def refuse(*_):
+        refused.append(True)
+        raise DiskFullError("[Errno 28] writing: No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(cluster.stores[other].directory, "delete_topic", refuse)
+        place(cluster, goal)
+        eventually(lambda: refused and is_at(cluster, goal))
+        assert other in holders(cluster)
+    eventually(lambda: holders(cluster) == set(goal))

@@ -13,8 +13,9 @@ from logstore import replica
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import wait_for
 from logstore.broker.requests import CreateTopicsRequest, MetadataRequest, NewTopic
-from logstore.errors import LogstoreError, StorageError, UsageError
+from logstore.errors import DiskFullError, LogstoreError, StorageError, UnknownTopicError, UsageError
 from logstore.model import Role, TopicPartition
+from logstore.partition.state import sidecars
 from logstore.replica import Node
 from logstore.replica.coordination.files import FileCoordinator
 from tests.replica.node.cluster import Cluster, eventually
@@ -154,6 +155,18 @@ def test_a_nodes_store_changes_no_topics(cluster):
         pytest.raises(UsageError, match=r"not configured here: .* is the directory of a node"),
     ):
         alone["t"].configure(retention_ms=1_000)
+
+
+def test_a_queue_is_not_worked_on_in_the_directory_of_a_node(cluster):
+    """The jobs are given out in the cluster, too, which would forget what is said of them here."""
+    create(cluster)
+    store = cluster.stores[1]
+    cluster.stop(1)
+    with logstore.open(store.path) as alone:
+        for call in (lambda: alone.queue("t", group="g"), lambda: alone.delete_queue("g")):
+            with pytest.raises(UsageError, match=r"here: .* is the directory of a node, .*\.(delete_)?queue"):
+                call()
+        assert alone.queues() == []
 
 
 @pytest.mark.parametrize("cut", ["truncate_to", "truncate_fully_and_start_at"])
@@ -347,6 +360,70 @@ def test_a_node_whose_disk_has_failed_leaves(cluster):
     cluster.wait_for_isr(T, 3)
     assert again.failure is None
     assert read(cluster) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("step", ["first", "last"])
+def test_what_came_while_the_disk_was_full_is_held_when_there_is_room(cluster, monkeypatch, step):
+    """Without another word of the coordinator; also if it was half made, and could not be undone."""
+    create(cluster)
+    directory = cluster.stores[1].directory
+    refused = []
+
+    def refuse(topic, *_, **__):
+        refused.append(getattr(topic, "name", topic))
+        raise DiskFullError("[Errno 28] writing: No space left on device")
+
+    with monkeypatch.context() as full, logstore.connect(*cluster.addresses) as remote:
+        if step == "first":
+            full.setattr(directory, "create_topic", refuse)
+            full.setattr(directory, "add_partitions", refuse)
+        else:
+            full.setattr(directory, "_complete", refuse)
+            full.setattr(directory._topics, "_finish_failed", refuse)
+        remote.create_topic("new", partitions=3)
+        remote.add_partitions("t", 4)
+        eventually(lambda: {"new", "t"} <= set(refused))
+        view = cluster.view
+        assert 1 in {view.partitions["new", number].leader.node_id for number in range(3)}
+    for partition in [TopicPartition(*each) for each in view.partitions if each[0] in ("new", "t")]:
+        assert cluster.leader_of(partition).node_id == view.partitions[partition].leader.node_id
+        cluster.wait_for_isr(partition, 3)
+
+
+@pytest.mark.parametrize("what", ["role", "log"])
+def test_a_log_that_cannot_be_used_yet_is_led_when_it_can(cluster, monkeypatch, what):
+    """The node stays, and says that it does not lead the partition; it answers for the others meanwhile."""
+    create(cluster)
+    node, directory = cluster.nodes[1], cluster.stores[1].directory
+    refused = []
+    prepare_role, log = sidecars.prepare_role, directory.log
+
+    def prepare_role_elsewhere(files, path, role):
+        if path.startswith(f"{directory.path}/new"):
+            refused.append(path)
+            raise DiskFullError("[Errno 28] writing: No space left on device")
+        prepare_role(files, path, role)
+
+    def log_of_others(partition):
+        if partition.topic == "new":
+            refused.append(partition)
+            raise UnknownTopicError("it comes")
+        return log(partition)
+
+    with monkeypatch.context() as full, logstore.connect(*cluster.addresses) as remote:
+        if what == "role":
+            full.setattr(sidecars, "prepare_role", prepare_role_elsewhere)
+        else:
+            full.setattr(directory, "log", log_of_others)
+        remote.create_topic("new", partitions=3)
+        eventually(lambda: len(refused) > 6)  # it is tried again
+        led = next(number for number in range(3) if cluster.state_of(("new", number)).leader.node_id == 1)
+        assert ("new", led) not in node.led
+    eventually(lambda: ("new", led) in node.led)
+    for partition in [T, *(TopicPartition("new", number) for number in range(3))]:
+        cluster.wait_for_isr(partition, 3)
+    assert node.failure is None
+    assert send(cluster, [b"1"]) == [0]
 
 
 def test_a_node_listens_where_others_reach_it(cluster, tmp_path):

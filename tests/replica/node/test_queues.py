@@ -15,11 +15,20 @@ from logstore.broker.pending import wait_for
 from logstore.broker.share.kept import AS_SET, Beginning, Reading, Writing
 from logstore.broker.share.states import RecordState
 from logstore.broker.share.stored import ShareChange
-from logstore.errors import InvalidConfigError, JobLostError, RetriableError, UnknownGroupError, UsageError
+from logstore.broker.share_storage import ShareStorage
+from logstore.errors import (
+    DiskFullError,
+    InvalidConfigError,
+    JobLostError,
+    RetriableError,
+    UnknownGroupError,
+    UsageError,
+)
 from logstore.format.messages.share_records import ShareBatch, ShareKey
 from logstore.format.names import SHARE_STATE_TOPIC
 from logstore.model import TopicPartition
 from logstore.replica.node.coordinating import GROUPS
+from logstore.replica.node.sharing import asking
 from logstore.replica.node.sharing.states import SHARE_STATES
 from logstore.replica.node.sharing.writing import KeptThere
 from tests.replica.node.cluster import Cluster, eventually
@@ -484,6 +493,24 @@ def test_a_poll_ends_in_its_time_while_nobody_coordinates(three):
                 logstore.connect(three.nodes[1].address, request_timeout_ms=1_000).queues()
             three.start(2)
             assert len(drain(queue, 15)) == 15
+
+
+def test_a_worker_that_joins_hears_that_the_disk_for_states_is_full(three, monkeypatch, caplog):
+    """And the node says it once, however often the worker asks."""
+
+    def refuse(*_):
+        raise DiskFullError("[Errno 28] writing: No space left on device")
+
+    create(three, partitions=1)
+    why = "__share_group_state-0 does not take now how far the group is: KAFKA_STORAGE_ERROR at its leader"
+    with logstore.connect(*three.addresses, request_timeout_ms=1_000) as connected:
+        with monkeypatch.context() as full:
+            full.setattr(ShareStorage, "write", refuse)
+            full.setattr(asking, "PATIENCE_SECONDS", 0.5)  # a node's, of the three that the worker has
+            with pytest.raises(RetriableError, match=why):
+                connected.queue("jobs", group="g", request_timeout_ms=1_000)
+        assert sum("could not be stored" in each.message for each in caplog.records) == 1
+        connected.queue("jobs", group="g").close()
 
 
 def test_settings_are_those_of_the_first_worker(three):

@@ -578,6 +578,8 @@ class Queue(BoundToProcess):
         Raises:
             JobLostError: the lock of a job had run out; names it.
             StorageError: the disk refused. What was said is kept for another call.
+            RetriableError: a broker elsewhere did not answer. What was said may count all the same; if it
+                does not, the jobs come again.
         """
         self._usable.check_open()
         self._acks.send()

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Sequence
 
 from logstore.errors import CorruptionError, UnsupportedVersionError, UsageError
-from logstore.files import Files, read_small_file, write_small_file
+from logstore.files import Files, read_small_file, write_new_file, write_small_file
 from logstore.format.checkpoint import EpochEntry, decode_epoch_checkpoint, encode_epoch_checkpoint
 from logstore.format.metadata import (
     decode_partition_metadata,
@@ -130,14 +130,23 @@ def read_role(files: Files, directory: str) -> Role:
         return Role.FOLLOWER
 
 
-def write_role(files: Files, directory: str, role: Role) -> None:
-    """Store the role durably. A log that is alone has no file."""
+def prepare_role(files: Files, directory: str, role: Role) -> None:
+    """Write a role aside, for :func:`put_role`: what needs room. Nothing has changed if it fails. A log that
+    is alone has no file."""
+    if role is not Role.ALONE:
+        write_new_file(files, f"{directory}/{ROLE_NAME}.tmp", encode_role(role))
+
+
+def put_role(files: Files, directory: str, role: Role) -> None:
+    """Store the role that was prepared, durably. A crash leaves the old or the new one."""
     path = f"{directory}/{ROLE_NAME}"
     if role is not Role.ALONE:
-        write_small_file(files, path, encode_role(role))
+        files.rename(f"{path}.tmp", path)
     elif files.is_file(path):
         files.remove(path)
-        files.flush_directory(directory)
+    else:
+        return
+    files.flush_directory(directory)
 
 
 def replicated_below(role: Role, stored: int | None, log_start_offset: int, log_end_offset: int) -> int:

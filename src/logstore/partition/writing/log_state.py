@@ -167,8 +167,9 @@ class LogState:
         known = self.known_high_watermark
         if self.role is Role.ALONE and known > self.log_start_offset:  # without one it is the log start
             self.context.home.store_high_watermark(self.partition, known)
+        sidecars.prepare_role(self.context.files, self.directory, role)
         with self._all_or_reopen():  # a failure leaves the old role, the new one, or neither
-            sidecars.write_role(self.context.files, self.directory, role)
+            sidecars.put_role(self.context.files, self.directory, role)
             self._opened_end_offset = -1
             self.role = self.stored_role = role
             self.high_watermark = known

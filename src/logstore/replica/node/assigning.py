@@ -8,7 +8,7 @@ from uuid import UUID
 from logstore.broker.settings import settings_of
 from logstore.config import TopicConfig
 from logstore.errors import LogstoreError, UnknownTopicError
-from logstore.logdir.catalogue import TopicEntry
+from logstore.logdir.catalogue import TopicEntry, TopicState
 from logstore.logdir.directory import LogDirectory
 from logstore.model import TopicPartition
 from logstore.replica.coordination.interface import Coordinator, Topic, View
@@ -32,6 +32,12 @@ def own_settings(directory: LogDirectory, config: TopicConfig) -> dict[str, str]
     return {each.name: each.value for each in settings_of(config) if each.name in names}
 
 
+def live_entry(directory: LogDirectory, name: str) -> TopicEntry | None:
+    """A topic that the directory has: none that a full disk has kept from being made, or undone."""
+    entry = directory.catalogue.get(name)
+    return entry if entry is not None and entry.state is TopicState.LIVE else None
+
+
 class Assignment:
     """The topics of the cluster in one directory. Used by one thread."""
 
@@ -41,6 +47,15 @@ class Assignment:
         self._coordinator = coordinator
         self._ids: dict[str, UUID] = {}
         """Of the cluster's topics, as it was told last."""
+        self._troubles: dict[str, str] = {}
+        """Of the topics with which not all was done, why."""
+        self._leaving: set[TopicPartition] = set()
+        """What could not be deleted when it was let go."""
+
+    @property
+    def undone(self) -> frozenset[str]:
+        """The topics to :meth:`apply` again: the disk was full, say, when they came."""
+        return frozenset(self._troubles)
 
     def note_topics(self, view: View, names: Iterable[str]) -> list[str]:
         """Those of the topics of which somebody has deleted what was known by the name."""
@@ -60,8 +75,8 @@ class Assignment:
             return False  # nobody can say
 
     def apply(self, view: View, names: frozenset[str]) -> None:
-        """Hold what these topics have here, and no longer what they had. What cannot be done is told, and
-        tried again with the topic's next change."""
+        """Hold what these topics have here, and no longer what they had. What cannot be done is told once,
+        and is :attr:`undone`."""
         numbers = _numbers_by_topic(view, names)
         for name in sorted(names):
             topic = view.topics.get(name)
@@ -71,13 +86,16 @@ class Assignment:
                 else:
                     self._hold(name, topic, view, numbers.get(name, []))
             except LogstoreError as error:
-                warn("topic %r cannot be held here: %s", name, error)
+                if self._troubles.get(name) != str(error):
+                    warn("topic %r cannot be held here: %s", name, error)
+                self._troubles[name] = str(error)
+            else:
+                self._troubles.pop(name, None)
 
     def drop_deleted(self, view: View) -> list[str]:
         """Drop what was deleted while the node was away. Returns what the cluster does not know."""
         strays = [name for name in self._directory.topic_names() if name not in view.topics]
-        for name in strays:
-            self._drop(name)
+        self.apply(view, frozenset(strays))
         return [name for name in strays if self._entry(name) is not None]
 
     def _drop(self, name: str) -> None:
@@ -115,10 +133,13 @@ class Assignment:
             self._directory.configure(name, config)
 
     def _entry(self, name: str) -> TopicEntry | None:
-        return self._directory.catalogue.get(name)
+        return live_entry(self._directory, name)
 
     def let_go(self, partition: TopicPartition, view: View) -> None:
-        """Other nodes have the partition now: somebody has asked for that. What cannot be done is told."""
+        """Other nodes have the partition now: somebody has asked for that. What cannot be done is told once,
+        and tried again by :meth:`let_go_again`."""
+        was_told = partition in self._leaving
+        self._leaving.discard(partition)
         entry, topic = self._entry(partition.topic), view.topics.get(partition.topic)
         if entry is None or topic is None or not entry.holds(partition.partition):
             return
@@ -127,7 +148,18 @@ class Assignment:
                 inform("%s is on other nodes now, and is deleted here", partition)
                 self._delete(partition, entry)
         except LogstoreError as error:
-            warn("%s is on other nodes now, and cannot be deleted here: %s", partition, error)
+            if not was_told:
+                warn("%s is on other nodes now, and cannot be deleted here: %s", partition, error)
+            self._leaving.add(partition)
+
+    def let_go_again(self, view: View) -> None:
+        """Delete what could not be deleted when it was let go."""
+        for partition in tuple(self._leaving):
+            state = view.partitions.get(partition)
+            if state is None or self._node_id in state.replicas:
+                self._leaving.discard(partition)
+            else:
+                self.let_go(partition, view)
 
     def _may_go(self, partition: TopicPartition, state: PartitionState) -> bool:
         """Unless the node knows of later times than the coordinator."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final, Self
 from uuid import UUID
@@ -31,7 +31,7 @@ from logstore.replica.coordination.interface import (
     ViewChange,
 )
 from logstore.replica.coordination.interface import Node as Telling
-from logstore.replica.node.assigning import Assignment, config_of
+from logstore.replica.node.assigning import Assignment, config_of, live_entry
 from logstore.replica.node.broker import NodeBroker
 from logstore.replica.node.controller.administering import Administering
 from logstore.replica.node.controller.adopting import Adoption
@@ -169,6 +169,8 @@ class Node:
         self._member = Member(node_id, 0)
         self._lock = threading.Lock()
         self._changes: list[ViewChange] = []
+        self._applied = coordinator.view
+        """The newest of the changes that were acted on."""
         self._proposed: dict[PartitionReplica, PartitionState] = {}
         self._grown: set[PartitionReplica] = set()
         self._living: set[int] = set()
@@ -370,6 +372,7 @@ class Node:
         if now >= self._tick_at:
             self._tick_at = now + self._tick_seconds
             self._texts.write_copies()
+            self._hold_again()
             for replica in list(self._replicas.values()):
                 if replica.has_failed:
                     self._fail(f"{replica.partition} must be reopened")
@@ -404,7 +407,7 @@ class Node:
             self._guarded(replica, replica.begin_life)
 
     def _apply(self, changes: list[ViewChange]) -> None:
-        view = changes[-1].view
+        self._applied = view = changes[-1].view
         self._texts.take(view, {name for each in changes for name in each.texts})
         partitions = {TopicPartition(*one) for each in changes for one in each.partitions}
         names = {name for each in changes for name in each.topics} | {each.topic for each in partitions}
@@ -426,17 +429,31 @@ class Node:
         deleted = self._assignment.note_topics(view, names)
         if deleted:
             self._broker.forget_topics(deleted)
+        self._replicate(view, mine, names)
+        if any(each.living for each in changes):
+            self._note_living(view)
+            self._fetchers.look_again()
+
+    def _hold_again(self) -> None:
+        """What could not be held when it came, or deleted when it went: there may be room on the disk now."""
+        view, names = self._applied, self._assignment.undone
+        self._assignment.let_go_again(view)
+        if not names:
+            return
+        self._assignment.apply(view, names)
+        theirs = [TopicPartition(*each) for each in view.partitions if each[0] in names]
+        self._replicate(view, [each for each in theirs if _is_replica(view, each, self.node_id)], names)
+
+    def _replicate(self, view: View, partitions: Iterable[TopicPartition], names: Iterable[str]) -> None:
+        """Replicate those partitions of these topics that are held."""
         told = []
-        for partition in mine:
+        for partition in partitions:
             replica = self._replica_of(partition, view)
             if replica is not None:
                 told.append((replica, view.partitions[partition]))
         for name in names:
             self._configure(name, view)
         take_turns(self._tell, told, at_a_time=flushed_at_a_time(self.directory.files))
-        if any(each.living for each in changes):
-            self._note_living(view)
-            self._fetchers.look_again()
 
     def _knows_better(self, view: View, partition: TopicPartition) -> bool:
         """Whether the node has heard already, as an answer, of a later state of the partition than the view
@@ -459,7 +476,7 @@ class Node:
     def _replica_of(self, partition: TopicPartition, view: View) -> PartitionReplica | None:
         replica = self._replicas.get(partition)
         if replica is None:
-            entry = self.directory.catalogue.get(partition.topic)
+            entry = live_entry(self.directory, partition.topic)
             topic = view.topics.get(partition.topic)
             is_held = entry is not None and topic is not None and entry.topic_id == topic.topic_id
             if entry is None or not is_held or not entry.holds(partition.partition):

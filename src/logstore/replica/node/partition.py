@@ -197,7 +197,13 @@ class PartitionReplica:
         if self._newest is None or not self._host.has_lease:
             return
         before = self._replica.state, self._replica.leader_epoch
-        self._do(self._replica.on_state(self._newest, self._host.now_ms()))
+        try:
+            self._do(self._replica.on_state(self._newest, self._host.now_ms()))
+            if not self._replica.leads:
+                self._be_follower()
+        except BaseException:  # the log is not what the replica is: the next tick begins again
+            self._replica = Replica(self._host.member, self._facts, self._replica.config)
+            raise
         if (self._replica.state, self._replica.leader_epoch) != before:
             inform(
                 "%s: %s in leader epoch %d",
@@ -205,8 +211,6 @@ class PartitionReplica:
                 self._replica.state.value.lower(),
                 self._replica.leader_epoch,
             )
-        if not self._replica.leads:
-            self._be_follower()
 
     def _be_follower(self) -> None:
         log = self.log

@@ -72,7 +72,8 @@ class Attempt:
         self._lane = lane
         self._loop = surroundings.dialer.loop
         self._backoff_ms = surroundings.config.retry_backoff_ms
-        self._deadline = time.monotonic() + timeout_ms / 1000
+        self._begun = time.monotonic()
+        self._deadline = self._begun + timeout_ms / 1000
         self._question = Question(
             key,
             build,
@@ -85,6 +86,7 @@ class Attempt:
 
     def begin(self) -> None:
         """Ask."""
+        self._begun = time.monotonic()
         self._target.find(self._found)
 
     def _found(self, found: Node | Reply) -> None:
@@ -103,7 +105,10 @@ class Attempt:
         backoff_ms = self._backoff_ms
         if code is ErrorCode.CONCURRENT_TRANSACTIONS:
             backoff_ms = min(backoff_ms, _MARKERS_MS)
-        if may_again and time.monotonic() + backoff_ms / 1000 < self._deadline:
+        now = time.monotonic()
+        # A coordinator has tried for so long itself: if the time ran out meanwhile, nobody would hear why.
+        took = now - self._begun if code is ErrorCode.COORDINATOR_NOT_AVAILABLE else 0.0
+        if may_again and now + backoff_ms / 1000 + took < self._deadline:
             self._loop.try_later(backoff_ms, self.begin)
         else:
             self._done(reply)

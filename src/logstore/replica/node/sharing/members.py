@@ -28,6 +28,7 @@ from logstore.clock import Clock
 from logstore.format.messages.share_records import ShareKey
 from logstore.model import TopicPartition
 from logstore.replica.node.sharing.asking import StateAsker
+from logstore.replica.node.telling import SHARE_STATES
 from logstore.wire.handlers.then import then_ask
 
 
@@ -70,7 +71,9 @@ class ShareMembers:
         def go_on(codes: Codes) -> Pending[ShareGroupHeartbeatResult]:
             failed = first_error(codes)
             if failed is not NONE:
-                message = f"how far the group is cannot be stored now: {failed.name}"
+                message = (
+                    f"{SHARE_STATES} does not take now how far the group is: {failed.name} at its leader"
+                )
                 code = ErrorCode.COORDINATOR_NOT_AVAILABLE
                 return Answered(ShareGroupHeartbeatResult(code, message=message))
             with self._lock:

@@ -54,6 +54,8 @@ class TermOfStates:
         """By group and topic."""
         self._state_epoch = 0
         """The last one that was given."""
+        self._trouble: str | None = None
+        """Why the last write failed; it is asked for many times a second."""
         for key, state in self._storage.load().items():
             self._note(key)
             self._state_epoch = max(self._state_epoch, state.state_epoch)
@@ -154,9 +156,11 @@ class TermOfStates:
         if code is NONE and changes:
             try:
                 self._storage.write(changes)
+                self._trouble = None
             except LogstoreError as error:
-                warn("states of share groups could not be stored: %s", error)
-                code = code_of(error)
+                if str(error) != self._trouble:
+                    warn("states of share groups could not be stored: %s", error)
+                self._trouble, code = str(error), code_of(error)
         if code is not NONE:
             return Answered({**dict.fromkeys(keys, code), **refused})
         for key, change in changes:
