@@ -21,7 +21,7 @@ from benchmarks.process import describe_machine
 from benchmarks.text import format_significant, format_table
 from logstore.broker.share.states import RecordState
 from logstore.broker.share.stored import ShareChange, ShareState
-from logstore.broker.share_storage import ShareStorage
+from logstore.broker.storing.shares import ShareStorage
 from logstore.format.messages.share_records import ShareBatch, ShareKey
 from logstore.format.names import SHARE_STATE_TOPIC
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from logstore.broker.local import LocalBroker
     from logstore.broker.offsets.committed import CommittedOffsets
     from logstore.broker.share.requests import DescribedShareGroup
-    from logstore.broker.share_storage import ShareStorage
+    from logstore.broker.storing.shares import ShareStorage
     from logstore.clients.assignors import Assignor
     from logstore.clients.consumer import Consumer, OnRebalance
     from logstore.clients.counts import ClientCounts
@@ -635,7 +635,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         return statuses(broker)
 
     def _stored_share_states(self, directory: WatchedDirectory) -> ShareStorage:
-        from logstore.broker.share_storage import ShareStorage  # few programs get here
+        from logstore.broker.storing.shares import ShareStorage  # few programs get here
 
         with self._broker_lock:
             if self._share_states is None:
@@ -1091,7 +1091,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         directory = self._directory
         has_some = SHARE_STATE_TOPIC in directory.topic_names()
         if not isinstance(directory, LogDirectory):
-            from logstore.broker.share_groups import describe_stored
+            from logstore.broker.storing.share_groups import describe_stored
 
             return describe_stored(directory, self._stored_share_states(directory)) if has_some else ()
         if has_some and not self._is_node:

@@ -32,7 +32,7 @@ from logstore.broker.share.requests import (
     TopicIdPartition,
 )
 from logstore.broker.share.stored import ShareState
-from logstore.broker.share_storage import ShareStorage
+from logstore.broker.storing.shares import ShareStorage
 from logstore.format.messages.share_records import ShareKey
 from logstore.format.names import SHARE_STATE_TOPIC
 from logstore.model import TopicPartition

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from logstore.broker.codes import ErrorCode
-from logstore.broker.consumer_group_storage import describe_stored_consumer_group, stored_consumer_states
 from logstore.broker.consumer_groups.requests import ConsumerGroupHeartbeat
 from logstore.broker.consumer_groups.states import GroupState
 from logstore.broker.groups.requests import (
@@ -24,6 +23,7 @@ from logstore.broker.requests import (
     OffsetDeleteRequest,
     OffsetFetchRequest,
 )
+from logstore.broker.storing.consumer_groups import describe_stored_consumer_group, stored_consumer_states
 from logstore.config import StoreConfig
 from logstore.format.messages.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
 from logstore.logdir.directory import LogDirectory

@@ -9,9 +9,9 @@ import pytest
 
 import logstore
 from logstore.broker.codes import ErrorCode
-from logstore.broker.diverging import find_divergence
 from logstore.broker.local import LocalBroker
 from logstore.broker.pending import wait_for
+from logstore.broker.records.diverging import find_divergence
 from logstore.broker.requests import (
     ACKS_LEADER,
     CreateTopicsRequest,

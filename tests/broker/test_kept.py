@@ -7,8 +7,8 @@ import gc
 import pytest
 
 import logstore
-from logstore.broker.fetching import _LongPoll
 from logstore.broker.kept import KeptFetch, KeptPartition
+from logstore.broker.records.fetching import _LongPoll
 from logstore.broker.requests import FetchPartition
 from logstore.model import Isolation, TopicPartition
 from logstore.partition.reading.readable import published_view

@@ -15,7 +15,7 @@ from logstore import Isolation
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Answered
 from logstore.broker.requests import ProducedPartition, ProduceResult
-from logstore.broker.transaction_storage import LocalLogs
+from logstore.broker.storing.transactions import LocalLogs
 from logstore.broker.transactions.coordinator import TransactionCoordinator
 from logstore.broker.transactions.requests import (
     AddPartitionsResult,
@@ -133,7 +133,7 @@ class TestAllOrNothing:
         producer = store.producer(transactional_id="x")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
-                "logstore.broker.transaction_storage.LocalLogs._append_marker", lambda *arguments: False
+                "logstore.broker.storing.transactions.LocalLogs._append_marker", lambda *arguments: False
             )
             with producer.transaction():
                 producer.send("a", b"kept")

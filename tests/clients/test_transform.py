@@ -12,7 +12,7 @@ from logstore.broker.codes import ErrorCode
 from logstore.broker.local import LocalBroker
 from logstore.broker.pending import Answered
 from logstore.broker.requests import OffsetCommitResult
-from logstore.broker.transaction_storage import LocalLogs
+from logstore.broker.storing.transactions import LocalLogs
 from logstore.broker.transactions.requests import EndTransactionResult
 from logstore.errors import (
     InvalidRecordError,

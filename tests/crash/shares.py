@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import logstore
 from logstore.broker.share.stored import ShareChange, ShareState, apply_change
-from logstore.broker.share_storage import ShareStorage
-from logstore.broker.share_table import Change
+from logstore.broker.storing.share_table import Change
+from logstore.broker.storing.shares import ShareStorage
 from logstore.config import StoreConfig
 from logstore.format.messages.share_records import ShareBatch, ShareKey
 from logstore.format.names import SHARE_STATE_TOPIC

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from logstore.broker import local, share_groups
+from logstore.broker import local
 from logstore.broker.codes import ErrorCode
 from logstore.broker.share import held
 from logstore.broker.share.held import HeldPartition
 from logstore.broker.share.states import RecordState
 from logstore.broker.share.stored import ShareChange
-from logstore.broker.share_storage import ShareStorage
+from logstore.broker.storing import share_groups
+from logstore.broker.storing.shares import ShareStorage
 from logstore.testing import CrashError, explore
 from logstore.topic import Topic
 from tests.crash.exploring import explore_many

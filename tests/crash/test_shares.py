@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from logstore.broker import share_storage
-from logstore.broker.share_storage import StatePartition
-from logstore.broker.share_table import ShareTable
+from logstore.broker.storing import shares as share_storage
+from logstore.broker.storing.share_table import ShareTable
+from logstore.broker.storing.shares import StatePartition
 from logstore.testing import CrashError, explore
 from tests.crash.exploring import explore_many
 from tests.crash.shares import Durable, SharesScenario, SharesSession

@@ -6,7 +6,7 @@ import pytest
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.local import LocalBroker
-from logstore.broker.transaction_storage import LocalLogs, TopicStorage
+from logstore.broker.storing.transactions import LocalLogs, TopicStorage
 from logstore.broker.transactions import coordinator
 from logstore.broker.transactions.states import TransactionState
 from logstore.partition.state.producer_state import ProducerStates

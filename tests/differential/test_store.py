@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from logstore.broker.local import LocalBroker
-from logstore.broker.transaction_storage import TopicStorage
+from logstore.broker.storing.transactions import TopicStorage
 from logstore.broker.transactions import coordinator
 from logstore.broker.transactions.states import TransactionState
 from logstore.errors import LogstoreError

@@ -9,7 +9,7 @@ import pytest
 
 import logstore
 from logstore.broker.share.stored import ShareState
-from logstore.broker.share_storage import ShareStorage
+from logstore.broker.storing.shares import ShareStorage
 from logstore.errors import StorageError, UsageError
 from logstore.format.messages.share_records import ShareBatch, ShareKey
 from logstore.format.names import SHARE_STATE_TOPIC

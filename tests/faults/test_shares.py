@@ -10,9 +10,9 @@ import uuid
 import pytest
 
 import logstore
-from logstore.broker import share_storage
 from logstore.broker.share.stored import ShareChange, ShareState, apply_change
-from logstore.broker.share_storage import ShareStorage
+from logstore.broker.storing import shares as share_storage
+from logstore.broker.storing.shares import ShareStorage
 from logstore.config import StoreConfig
 from logstore.errors import LogstoreError
 from logstore.format.messages.share_records import ShareBatch, ShareKey

@@ -11,13 +11,13 @@ import pytest
 
 import logstore
 from logstore.broker.codes import ErrorCode
-from logstore.broker.consumer_group_storage import describe_stored_consumer_group
 from logstore.broker.consumer_groups.requests import (
     AssignedPartition,
     ConsumerGroupHeartbeat,
     ConsumerGroupHeartbeatResult,
 )
 from logstore.broker.requests import OffsetCommitRequest
+from logstore.broker.storing.consumer_groups import describe_stored_consumer_group
 from logstore.model import OffsetAndMetadata, TopicPartition
 from tests.interop import confluent
 from tests.interop.clients import NewRecord, produce

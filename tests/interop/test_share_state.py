@@ -18,7 +18,7 @@ import pytest
 import logstore
 from logstore.broker.share.states import RecordState
 from logstore.broker.share.stored import ShareChange, ShareState, combine
-from logstore.broker.share_storage import ShareStorage, coordinator_key
+from logstore.broker.storing.shares import ShareStorage, coordinator_key
 from logstore.config import StoreConfig
 from logstore.errors import UsageError
 from logstore.format.messages.share_records import (

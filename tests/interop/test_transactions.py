@@ -19,7 +19,7 @@ import pytest
 import logstore
 from logstore import Isolation
 from logstore.broker.pending import Answered
-from logstore.broker.transaction_storage import LocalLogs
+from logstore.broker.storing.transactions import LocalLogs
 from logstore.broker.transactions.states import state_of_number
 from logstore.format.header import BatchHeader
 from logstore.format.loops import scan_batches

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logstore.broker.diverging import find_divergence
+from logstore.broker.records.diverging import find_divergence
 from logstore.broker.requests import DivergingEpoch
 from logstore.format.header import NO_EPOCH
 from logstore.replica.coordination.layout import decode_state, encode_state

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from logstore.arguments import shown
 from logstore.bridge.trouble import check_answer
 from logstore.broker.codes import ErrorCode
-from logstore.broker.looking_up import INTERNAL_TOPICS
 from logstore.broker.pending import wait_for
+from logstore.broker.records.looking_up import INTERNAL_TOPICS
 from logstore.broker.requests import (
     EARLIEST,
     LATEST,

@@ -18,7 +18,7 @@ from logstore.bridge.followed_topics import FollowedTopics
 from logstore.bridge.partition_copy import CopyCounts, PartitionCopy
 from logstore.bridge.progress import PartitionProgress, PullProgress
 from logstore.bridge.trouble import Trouble
-from logstore.broker.looking_up import INTERNAL_TOPICS
+from logstore.broker.records.looking_up import INTERNAL_TOPICS
 from logstore.broker.requests import FetchedPartition
 from logstore.connected import RemoteStore
 from logstore.errors import (

@@ -8,7 +8,7 @@ from typing import Final
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import code_of
-from logstore.broker.looking_up import NODE_ID
+from logstore.broker.records.looking_up import NODE_ID
 from logstore.broker.requests import (
     AlterConfigsRequest,
     ConfigChange,

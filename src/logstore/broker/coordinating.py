@@ -13,11 +13,6 @@ from typing import NamedTuple, TypeVar
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.committing import offset_commit, offset_delete, offset_fetch
-from logstore.broker.consumer_group_storage import (
-    TopicsOfDirectory,
-    open_consumer_groups,
-    stored_consumer_states,
-)
 from logstore.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from logstore.broker.consumer_groups.requests import (
     JOINING,
@@ -28,7 +23,6 @@ from logstore.broker.consumer_groups.requests import (
 )
 from logstore.broker.consumer_groups.topics import Topics
 from logstore.broker.failures import code_of
-from logstore.broker.group_storage import TopicStorage, open_coordinator, stored_states
 from logstore.broker.groups.coordinator import GroupCoordinator
 from logstore.broker.groups.requests import (
     CONSUMER,
@@ -54,6 +48,12 @@ from logstore.broker.requests import (
     OffsetFetchRequest,
     OffsetFetchResult,
 )
+from logstore.broker.storing.consumer_groups import (
+    TopicsOfDirectory,
+    open_consumer_groups,
+    stored_consumer_states,
+)
+from logstore.broker.storing.groups import TopicStorage, open_coordinator, stored_states
 from logstore.errors import LogstoreError
 from logstore.format.messages.consumer_protocol import PROTOCOL_TYPE
 from logstore.logdir.directory import LogDirectory

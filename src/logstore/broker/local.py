@@ -40,8 +40,6 @@ from logstore.broker.counting import (
     of_topics,
 )
 from logstore.broker.failures import code_of
-from logstore.broker.fetching import Shelf, fetch
-from logstore.broker.group_settings import StoredGroupSettings
 from logstore.broker.groups.requests import (
     DescribedGroup,
     Heartbeat,
@@ -53,18 +51,7 @@ from logstore.broker.groups.requests import (
     SyncGroup,
     SyncGroupResult,
 )
-from logstore.broker.looking_up import (
-    NODE_ID,
-    describe_configs,
-    describe_log_dirs,
-    list_offsets,
-    metadata,
-    offsets_for_leader_epoch,
-)
 from logstore.broker.pending import Answered, Pending, Promise
-from logstore.broker.producers import describe_producers, write_markers
-from logstore.broker.producing import Doorkeeper, produce
-from logstore.broker.quota_storage import StoredQuotas
 from logstore.broker.quotas.precedence import Client
 from logstore.broker.quotas.requests import (
     AlterClientQuotasRequest,
@@ -72,6 +59,17 @@ from logstore.broker.quotas.requests import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResult,
 )
+from logstore.broker.records.fetching import Shelf, fetch
+from logstore.broker.records.looking_up import (
+    NODE_ID,
+    describe_configs,
+    describe_log_dirs,
+    list_offsets,
+    metadata,
+    offsets_for_leader_epoch,
+)
+from logstore.broker.records.producers import describe_producers, write_markers
+from logstore.broker.records.producing import Doorkeeper, produce
 from logstore.broker.requests import (
     AlterConfigsRequest,
     CreatePartitionsRequest,
@@ -116,9 +114,11 @@ from logstore.broker.share.requests import (
     ShareGroupHeartbeat,
     ShareGroupHeartbeatResult,
 )
-from logstore.broker.share_groups import open_share_groups, set_share_groups_back
+from logstore.broker.storing.group_settings import StoredGroupSettings
+from logstore.broker.storing.quotas import StoredQuotas
+from logstore.broker.storing.share_groups import open_share_groups, set_share_groups_back
+from logstore.broker.storing.transactions import open_transactions
 from logstore.broker.topic_ids import TopicIds
-from logstore.broker.transaction_storage import open_transactions
 from logstore.broker.transactions.coordinator import TransactionCoordinator
 from logstore.broker.transactions.requests import (
     AddOffsetsToTransaction,

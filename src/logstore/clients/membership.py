@@ -17,7 +17,6 @@ from typing import Any, Final
 from logstore.broker.broker import Broker
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import RETRIABLE, error_of
-from logstore.broker.group_storage import HERE
 from logstore.broker.groups.requests import (
     GroupProtocol,
     Heartbeat,
@@ -29,6 +28,7 @@ from logstore.broker.groups.requests import (
     SyncGroupResult,
 )
 from logstore.broker.pending import Pending
+from logstore.broker.storing.groups import HERE
 from logstore.clients.assignors import Assignor, RebalanceProtocol, Subscription, common_protocol
 from logstore.clients.polling import LONG_MS
 from logstore.clients.settings import ConsumerConfig

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from logstore.broker.share.stored import ShareState
-from logstore.broker.share_storage import ShareStorage
+from logstore.broker.storing.shares import ShareStorage
 from logstore.clock import Clock
 from logstore.config import TopicConfig
 from logstore.errors import LockedError, UsageError

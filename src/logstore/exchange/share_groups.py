@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from logstore.broker.share.stored import ShareState
-from logstore.broker.share_groups import cut_back
-from logstore.broker.share_storage import ShareStorage
+from logstore.broker.storing.share_groups import cut_back
+from logstore.broker.storing.shares import ShareStorage
 from logstore.clock import Clock
 from logstore.exchange.place import Place
 from logstore.files import Files

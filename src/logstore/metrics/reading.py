@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from logstore.broker.codes import ErrorCode
-from logstore.broker.group_storage import stored_states
 from logstore.broker.local import LocalBroker
 from logstore.broker.offsets.committed import CommittedOffsets
 from logstore.broker.share.requests import DescribedShareGroup
-from logstore.broker.share_groups import ELSEWHERE_STATE, UNKNOWN_STATE
+from logstore.broker.storing.groups import stored_states
+from logstore.broker.storing.share_groups import ELSEWHERE_STATE, UNKNOWN_STATE
 from logstore.clients.counts import ClientCounts
 from logstore.counting import Histogram, HistogramValue, LogCounts
 from logstore.errors import ClosedError, LogstoreError, UnknownTopicError

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final, NamedTuple
 
-from logstore.broker.looking_up import INTERNAL_TOPICS
+from logstore.broker.records.looking_up import INTERNAL_TOPICS
 from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, UnsupportedVersionError
 from logstore.model import Isolation

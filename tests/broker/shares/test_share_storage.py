@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import logstore
-from logstore.broker import share_storage
 from logstore.broker.share.stored import ShareChange, ShareState, apply_change
-from logstore.broker.share_storage import ShareStorage
+from logstore.broker.storing import shares as share_storage
+from logstore.broker.storing.shares import ShareStorage
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import ReadOnlyError, RecordTooLargeError, StorageError, UsageError
 from logstore.format.loops import scan_batches

@@ -15,7 +15,7 @@ from logstore.broker.pending import wait_for
 from logstore.broker.share.kept import AS_SET, Beginning, Reading, Writing
 from logstore.broker.share.states import RecordState
 from logstore.broker.share.stored import ShareChange
-from logstore.broker.share_storage import ShareStorage
+from logstore.broker.storing.shares import ShareStorage
 from logstore.errors import (
     DiskFullError,
     InvalidConfigError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import logstore
-from logstore.broker.looking_up import INTERNAL_TOPICS
+from logstore.broker.records.looking_up import INTERNAL_TOPICS
 from logstore.errors import InvalidTopicError
 
 

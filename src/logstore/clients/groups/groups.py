@@ -8,14 +8,14 @@ from typing import Any, Final, TypeVar
 from logstore.broker.broker import Broker
 from logstore.broker.codes import ErrorCode
 from logstore.broker.committing import as_committed
-from logstore.broker.consumer_group_storage import (
-    describe_stored_consumer_group,
-    stored_consumer_states,
-)
-from logstore.broker.group_storage import describe_stored, ends_with_process, stored_states
 from logstore.broker.offsets.committed import CommittedOffsets
 from logstore.broker.pending import Pending, wait_for
 from logstore.broker.requests import OffsetCommitRequest
+from logstore.broker.storing.consumer_groups import (
+    describe_stored_consumer_group,
+    stored_consumer_states,
+)
+from logstore.broker.storing.groups import describe_stored, ends_with_process, stored_states
 from logstore.clients.groups.administered import AdministeredGroups
 from logstore.clients.groups.resetting import LogsHere, end_of
 from logstore.clients.groups.status import Described, GroupMember, GroupStatus, status_of

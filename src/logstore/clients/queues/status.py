@@ -16,8 +16,8 @@ from logstore.broker.share.requests import (
     ShareGroupHeartbeat,
     SharePartitionState,
 )
-from logstore.broker.share_groups import describe_stored
-from logstore.broker.share_storage import ShareStorage
+from logstore.broker.storing.share_groups import describe_stored
+from logstore.broker.storing.shares import ShareStorage
 from logstore.clients.offsets import check_group
 from logstore.errors import RetriableError, UnknownGroupError, UsageError
 from logstore.logdir.watched import WatchedDirectory

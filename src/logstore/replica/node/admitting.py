@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.pending import Pending
-from logstore.broker.producing import transactional_producer
+from logstore.broker.records.producing import transactional_producer
 from logstore.broker.requests import ProduceRequest
 from logstore.broker.transactions.requests import AddPartitionsResult, TransactionalProducer
 from logstore.errors import LogstoreError
@@ -38,7 +38,7 @@ class _Ticket(NamedTuple):
 
 
 class Admission:
-    """What the partitions of one node let in; see :class:`~logstore.broker.producing.Doorkeeper`."""
+    """What the partitions of one node let in; see :class:`~logstore.broker.records.producing.Doorkeeper`."""
 
     def __init__(self, replicas: Mapping[TopicPartition, PartitionReplica]) -> None:
         self._replicas = replicas

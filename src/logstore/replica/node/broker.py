@@ -8,10 +8,10 @@ from uuid import UUID
 
 from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.failures import code_of
-from logstore.broker.fetching import Shelf
 from logstore.broker.local import LocalBroker
-from logstore.broker.looking_up import INTERNAL_TOPICS
 from logstore.broker.pending import Answered, Pending
+from logstore.broker.records.fetching import Shelf
+from logstore.broker.records.looking_up import INTERNAL_TOPICS
 from logstore.broker.requests import (
     ACKS_ALL,
     ACKS_LEADER,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from logstore.broker.codes import NONE, ErrorCode
-from logstore.broker.fetching import MAY_READ, Look
 from logstore.broker.kept import KeptPartition
+from logstore.broker.records.fetching import MAY_READ, Look
 from logstore.broker.requests import FetchPartition, FetchRequest
 from logstore.model import Isolation, TopicPartition
 from logstore.replica.coordination.interface import View

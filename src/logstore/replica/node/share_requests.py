@@ -20,7 +20,7 @@ from logstore.broker.share.requests import (
     ShareGroupHeartbeat,
     ShareGroupHeartbeatResult,
 )
-from logstore.broker.share_groups import ELSEWHERE_STATE
+from logstore.broker.storing.share_groups import ELSEWHERE_STATE
 from logstore.config import TopicConfig
 from logstore.logdir.directory import LogDirectory
 from logstore.model import TopicPartition

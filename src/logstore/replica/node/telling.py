@@ -109,7 +109,7 @@ class ClusterTopic(NamedTuple):
 
 
 class TopicsOfCluster:
-    """See :class:`~logstore.broker.consumer_group_storage.TopicsOfDirectory`: all topics, whichever nodes
+    """See :class:`~logstore.broker.storing.consumer_groups.TopicsOfDirectory`: all topics, whichever nodes
     have them. Cost: 1 µs, unless a partition has another state; then 0.1 µs for each."""
 
     def __init__(self, view: GetView) -> None:

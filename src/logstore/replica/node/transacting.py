@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Final
 
 from logstore.broker.codes import NONE, ErrorCode
-from logstore.broker.transaction_storage import TopicStorage
+from logstore.broker.storing.transactions import TopicStorage
 from logstore.broker.transactions.requests import Done
 from logstore.broker.transactions.transaction import Transaction
 from logstore.format.names import TRANSACTIONS_TOPIC

@@ -8,13 +8,13 @@ from typing import Final, TypeVar
 from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.failures import code_of
 from logstore.broker.pending import Answered, Pending, Promise
-from logstore.broker.producing import Doorkeeper
+from logstore.broker.records.producing import Doorkeeper
 from logstore.broker.requests import (
     OffsetCommitRequest,
     OffsetCommitResult,
     ProduceRequest,
 )
-from logstore.broker.transaction_storage import begin_coordinator
+from logstore.broker.storing.transactions import begin_coordinator
 from logstore.broker.transactions.coordinator import TransactionCoordinator
 from logstore.broker.transactions.requests import (
     AddOffsetsToTransaction,

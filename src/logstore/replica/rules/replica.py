@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from logstore.broker.diverging import find_divergence
+from logstore.broker.records.diverging import find_divergence
 from logstore.broker.requests import DivergingEpoch
 from logstore.format.header import NO_EPOCH
 from logstore.replica.rules.actions import (

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from logstore.broker.group_settings import DEFAULTS, config_from, texts_of
 from logstore.broker.share.dead_letters import check_takes_letters
 from logstore.broker.share.requests import ShareGroupConfig
+from logstore.broker.storing.group_settings import DEFAULTS, config_from, texts_of
 from logstore.config import TopicConfig
 from logstore.errors import InvalidConfigError, RetriableError
 from logstore.logdir.group_settings import DEAD_LETTER_TOPIC, MOST_GROUPS, changed, check_setting

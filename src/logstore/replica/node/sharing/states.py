@@ -18,7 +18,7 @@ from logstore.broker.failures import code_of
 from logstore.broker.pending import Answered, Pending
 from logstore.broker.share.kept import AS_SET, Beginning, Codes, Names, Reading, ReadState, Writing
 from logstore.broker.share.stored import ShareChange, ShareState
-from logstore.broker.share_storage import ShareStorage
+from logstore.broker.storing.shares import ShareStorage
 from logstore.errors import LogstoreError
 from logstore.format.messages.share_records import ShareKey
 from logstore.logdir.directory import LogDirectory

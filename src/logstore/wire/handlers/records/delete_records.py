@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from logstore.broker.codes import ErrorCode
-from logstore.broker.looking_up import INTERNAL_TOPICS
 from logstore.broker.pending import Pending
+from logstore.broker.records.looking_up import INTERNAL_TOPICS
 from logstore.broker.requests import DeletedRecords, DeleteRecordsPartition
 from logstore.broker.requests import DeleteRecordsRequest as Asked
 from logstore.broker.requests import DeleteRecordsResult as Done

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from logstore.broker.codes import ErrorCode
-from logstore.broker.looking_up import INTERNAL_TOPICS
 from logstore.broker.pending import Answered, Pending
-from logstore.broker.producing import transactional_producer
+from logstore.broker.records.looking_up import INTERNAL_TOPICS
+from logstore.broker.records.producing import transactional_producer
 from logstore.broker.requests import (
     ACKS_NONE,
     ProducedPartition,

@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from logstore.broker.codes import ErrorCode
-from logstore.broker.group_settings import texts_of
 from logstore.broker.share.partition import Acknowledgement
 from logstore.broker.share.requests import (
     LEAVING,
@@ -30,6 +29,7 @@ from logstore.broker.share.requests import (
     ShareGroupMember,
     TopicIdPartition,
 )
+from logstore.broker.storing.group_settings import texts_of
 from logstore.logdir.group_settings import COPIES_DEAD_LETTERS, DEAD_LETTER_TOPIC
 from logstore.model import TopicPartition
 from logstore.wire.apis import ApiKey

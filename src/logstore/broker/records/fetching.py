@@ -11,10 +11,10 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from logstore.broker.codes import NONE, ErrorCode
-from logstore.broker.diverging import find_divergence
 from logstore.broker.failures import code_of
 from logstore.broker.kept import KeptFetch, KeptPartition
 from logstore.broker.pending import Answered, Pending, Wake, call_wake
+from logstore.broker.records.diverging import find_divergence
 from logstore.broker.requests import (
     NO_EPOCH,
     NO_NODE,

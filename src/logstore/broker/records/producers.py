@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from logstore.broker.codes import ErrorCode
-from logstore.broker.durable import when_all_durable
 from logstore.broker.failures import code_of
 from logstore.broker.pending import Answered, Pending, Promise
+from logstore.broker.records.durable import when_all_durable
 from logstore.broker.transactions.requests import (
     DescribedProducers,
     DescribeProducersResult,

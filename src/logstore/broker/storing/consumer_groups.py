@@ -12,9 +12,9 @@ from logstore.broker.consumer_groups.requests import DescribedConsumerGroup
 from logstore.broker.consumer_groups.states import GroupState
 from logstore.broker.consumer_groups.stored import Row, group_of
 from logstore.broker.consumer_groups.topics import Topics
-from logstore.broker.group_storage import ends_with_process
 from logstore.broker.groups.requests import LeaveGroup, LeavingMember
 from logstore.broker.offsets.committed import CommittedOffsets
+from logstore.broker.storing.groups import ends_with_process
 from logstore.broker.timers import BackgroundTimers
 from logstore.config import StoreConfig
 from logstore.format.messages.consumer_group_records import GROUP_KIND

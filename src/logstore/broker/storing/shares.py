@@ -18,7 +18,7 @@ from logstore.broker.internal_topic import InternalTopic, parts_of
 from logstore.broker.offsets.replay import replay
 from logstore.broker.offsets.topic import partition_of
 from logstore.broker.share.stored import ShareChange, ShareState
-from logstore.broker.share_table import Change, PlannedRow, ShareTable
+from logstore.broker.storing.share_table import Change, PlannedRow, ShareTable
 from logstore.errors import LogstoreError, OffsetOutOfRangeError, RecordTooLargeError, RetriableError
 from logstore.format.batch import encode_batch
 from logstore.format.messages.share_records import ShareKey

@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from logstore.broker.codes import NONE, ErrorCode
-from logstore.broker.durable import when_all_durable
 from logstore.broker.failures import code_of
 from logstore.broker.internal_topic import InternalTopic, Row
 from logstore.broker.offsets.topic import partition_of
 from logstore.broker.pending import Answered, Pending
+from logstore.broker.records.durable import when_all_durable
 from logstore.broker.timers import ScheduledTimers
 from logstore.broker.transactions.config import TransactionConfig
 from logstore.broker.transactions.coordinator import (

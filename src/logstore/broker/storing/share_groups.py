@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from logstore.broker.codes import ErrorCode
-from logstore.broker.durable import when_all_durable
+from logstore.broker.records.durable import when_all_durable
 from logstore.broker.share.coordinator import ShareCoordinator
 from logstore.broker.share.held import NO_LIMIT, records_of, state_of
 from logstore.broker.share.requests import DescribedShareGroup, Done, SharePartitionState
 from logstore.broker.share.stored import ShareState, combine
-from logstore.broker.share_storage import ShareStorage
+from logstore.broker.storing.shares import ShareStorage
 from logstore.errors import CorruptionError, LogstoreError, StorageError
 from logstore.format.messages.share_records import ShareKey
 from logstore.format.names import SHARE_STATE_TOPIC

@@ -1,0 +1,1 @@
+"""Requests about records: produce, fetch, and what is looked up in logs."""

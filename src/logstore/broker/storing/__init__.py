@@ -1,0 +1,1 @@
+"""Where a broker keeps its own state: internal topics and small files, of which coordinators are made."""
