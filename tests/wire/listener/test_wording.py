@@ -15,7 +15,7 @@ from logstore.wire.apis import APIS, ApiKey
 from logstore.wire.handlers.call import NoAnswer
 from logstore.wire.handlers.table import HANDLERS
 from logstore.wire.headers import RequestHeader
-from logstore.wire.listener import answering
+from logstore.wire.listener import answering, wording
 from logstore.wire.listener.wording import for_clients, words_for
 from logstore.wire.messages.cluster import metadata
 from logstore.wire.messages.records import produce
@@ -121,6 +121,20 @@ def test_no_answer_tells_where_the_files_are(state):
 def case_response(case, result):
     """The answer as the handler has made it."""
     return APIS[case.key].response.encode(result, case.version)
+
+
+def test_the_log_hears_once_a_minute_why_clients_are_refused(caplog, monkeypatch):
+    monkeypatch.setattr(wording, "_told_at", {})
+    for text in ("writing /s/t-0: No space left on device", "and again"):
+        assert words_for(text, ErrorCode.KAFKA_STORAGE_ERROR, PATH) == "the broker's disk refuses it"
+    assert [each.getMessage() for each in caplog.records] == [
+        "clients are told that the disk refuses it: writing /s/t-0: No space left on device"
+    ]
+    words_for("of another store", ErrorCode.KAFKA_STORAGE_ERROR, "/other")
+    monkeypatch.setattr(wording, "_TOLD_SECONDS", 0.0)
+    words_for("a minute later", ErrorCode.KAFKA_STORAGE_ERROR, PATH)
+    words_for("told with its traceback", ErrorCode.UNKNOWN_SERVER_ERROR, PATH)
+    assert [each.args for each in caplog.records[1:]] == [("of another store",), ("a minute later",)]
 
 
 @pytest.mark.parametrize("name", ["orders", "order"])

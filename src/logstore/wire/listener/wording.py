@@ -1,5 +1,6 @@
 """What clients are told of errors in words. They may be strangers: they hear what is wrong with what they
-ask, and neither where the files are nor what else there is.
+ask, and neither where the files are nor what else there is. What the disk has said goes to the log in place
+of them, for who runs the broker.
 
 Every answer passes here, whatever its handler has put into it. Where the files are is asked for by name
 (DescribeLogDirs), and is no error.
@@ -9,10 +10,12 @@ from __future__ import annotations
 
 import functools
 import re
+import time
 from typing import Any, Final, NamedTuple
 
 from logstore.broker.codes import ErrorCode
 from logstore.format.messages.declared import Array, fields_of
+from logstore.warning import warn
 
 _MESSAGE: Final = "error_message"
 _CODE: Final = "error_code"
@@ -21,6 +24,10 @@ _INSTEAD: Final = {
     ErrorCode.UNKNOWN_SERVER_ERROR: "the broker has failed",
 }
 """Codes that say enough: the words are for who runs the broker."""
+_TOLD_SECONDS: Final = 60.0
+"""How often the log hears of a disk that refuses: clients try again several times a second."""
+_told_at: dict[str, float] = {}
+"""By the path of the store."""
 _SEGMENT_FILE: Final = re.compile(r"([\w.-]+)/\d{20}(?:\.\w+)+")
 
 
@@ -87,9 +94,18 @@ def words_for(text: str, code: int | None, store_path: str) -> str:
     """What a client is told in place of ``text``."""
     instead = _INSTEAD.get(code)  # type: ignore[call-overload]  # an IntEnum is its number
     if instead is not None:
+        if code == ErrorCode.KAFKA_STORAGE_ERROR:
+            _tell(text, store_path)
         return str(instead)
     if len(store_path) > 1 and store_path in text:
         if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # what follows are names of other topics
             text = text.partition(f" in {store_path}")[0]
         text = text.replace(f"{store_path}/", "").replace(store_path, "the store")
     return _SEGMENT_FILE.sub(r"\1", text)
+
+
+def _tell(text: str, store_path: str) -> None:
+    now = time.monotonic()
+    if now - _told_at.get(store_path, -_TOLD_SECONDS) >= _TOLD_SECONDS:
+        _told_at[store_path] = now
+        warn("clients are told that the disk refuses it: %s", text)
