@@ -361,17 +361,19 @@ class PullBridge:
 
     def _take_up(self, topic: ClusterTopic) -> None:
         """Copy the partitions of a topic that are new, or were opened again."""
+        new: list[PartitionCopy] = []
         for log in self._topics.logs(topic.name):
             copy = self._copies.get(log.partition)
             if copy is None or copy.log is not log:
                 copy = self._copies[log.partition] = PartitionCopy(
                     self._cluster, log, topic.topic_id, self._counts
                 )
-                self._order = [each for each in self._order if each.partition != log.partition]
-                self._order.append(copy)
+                new.append(copy)
             elif copy.leader_epoch != self._epoch_of(log.partition):
                 copy.is_compared = False
             copy.is_led = topic.is_led[log.partition.partition]
+        if new:
+            self._order = [each for each in self._order if self._is_copied(each)] + new
 
 
 def _tell_end(name: str, error: LogstoreError) -> None:
