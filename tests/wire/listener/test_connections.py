@@ -257,8 +257,9 @@ def test_what_a_client_sent_behind_a_long_poll_counts_when_it_hangs_up(listener,
         client.send(ApiKey.FETCH, fetch_from(0, max_wait_ms=60_000), FETCH)
         client.send(ApiKey.FETCH, fetch_from(0, max_wait_ms=60_000), FETCH)
         client.send(ApiKey.OFFSET_COMMIT, commit, 8)
-    wait_until(lambda: listener.connection_count == 0)
+    wait_until(lambda: "g" in store.groups())
     assert [each.offset for each in store.groups()["g"].offsets.values()] == [7]
+    wait_until(lambda: listener.connection_count == 0)
 
 
 def test_a_consumer_that_closes_in_a_rebalance_leaves_its_group(listener, store):
@@ -274,6 +275,15 @@ def test_a_consumer_that_closes_in_a_rebalance_leaves_its_group(listener, store)
         second.send(ApiKey.LEAVE_GROUP, leave_group.LeaveGroupRequest("g", member_id), 2)
         second.close()
         wait_until(lambda: len(store.groups()["g"].members) == 1)
+
+
+def test_a_client_that_comes_while_the_listener_closes_is_not_forgotten(listener):
+    listener.close()
+    ours, theirs = socket.socketpair()
+    with theirs:
+        listener._welcome(ours, ("127.0.0.1", 1))
+        assert ours.fileno() == -1
+        assert listener.connection_count == 0
 
 
 def test_a_poll_without_news_ends_in_time(client, store):

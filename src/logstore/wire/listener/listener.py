@@ -225,9 +225,12 @@ class Listener(BoundToProcess):
             workers=self._workers,
             on_close=self._forget,
         )
-        with self._lock:
+        with self._lock:  # to close() it is there, and watched, or not let in
+            if self._is_closed:
+                connected.close()
+                return
             self._connections.add(connection)
-        self._watch.add(connected.fileno(), connection.resume)
+            self._watch.add(connected.fileno(), connection.resume)
         connection.resume()
 
     def _as_client(self, call: Call) -> None:
