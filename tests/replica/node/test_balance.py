@@ -18,6 +18,14 @@ def is_balanced(cluster):
     return all(each.leader is not None and each.leader.node_id == each.replicas[0] for each in states)
 
 
+@pytest.fixture
+def cluster(tmp_path):
+    """A busy machine holds followers up, and who leaves the in-sync replicas must not lead."""
+    cluster = Cluster(tmp_path, replica_lag_time_max_ms=3_000)
+    yield cluster
+    cluster.close()
+
+
 def skew(cluster):
     """A node goes and comes back: others lead what it has led."""
     create(cluster, partitions=PARTITIONS)
