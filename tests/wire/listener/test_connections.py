@@ -14,7 +14,6 @@ import logstore
 from logstore.broker.codes import ErrorCode
 from logstore.errors import InvalidConfigError, ReadOnlyError, StorageError, UsageError
 from logstore.wire.apis import APIS, ApiKey
-from logstore.wire.handlers.table import HANDLERS
 from logstore.wire.headers import decode_response
 from logstore.wire.listener.intercepting import Refuse
 from logstore.wire.messages.cluster import describe_topic_partitions
@@ -157,7 +156,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_the_oldest(client):
     client.socket.sendall(frame)
     answer = decode_response(client.receive_frame(), ApiKey.API_VERSIONS, 0, correlation_id=7)
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert {each.api_key for each in answer.apis} == set(HANDLERS)
+    assert {each.api_key for each in answer.apis} == set(APIS)
     assert client.ask(ApiKey.API_VERSIONS, ApiVersionsRequest("x", "1"), 4).error_code == ErrorCode.NONE
 
 

@@ -13,7 +13,6 @@ from logstore.format.messages.fields import NO_UUID
 from logstore.testing import FAULTS, FaultyFiles, MemoryFiles
 from logstore.wire.apis import APIS, ApiKey
 from logstore.wire.handlers.call import NoAnswer
-from logstore.wire.handlers.table import HANDLERS
 from logstore.wire.headers import RequestHeader
 from logstore.wire.listener import answering, wording
 from logstore.wire.listener.wording import for_clients, words_for
@@ -51,7 +50,7 @@ class Telling(Chance):
         return super().text(field)
 
 
-RESPONSES = [Case(key, APIS[key].response, APIS[key].response.last) for key in HANDLERS]
+RESPONSES = [Case(key, APIS[key].response, APIS[key].response.last) for key in APIS]
 
 
 @pytest.mark.parametrize("case", RESPONSES, ids=str)

@@ -217,8 +217,6 @@ class Call:
     """Such as ``User:alice``."""
     host: str
     client_id: str = ""
-    served: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    """The versions of each request that this listener serves."""
     sasl: SaslServer | None = None
     """The logins of this connection; None if nobody has to log in."""
 

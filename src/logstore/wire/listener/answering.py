@@ -13,7 +13,7 @@ from logstore.wire.apis import ApiKey, api_of
 from logstore.wire.frames import encode_frame
 from logstore.wire.handlers.call import Answers, Call
 from logstore.wire.handlers.cluster import api_versions
-from logstore.wire.handlers.table import HANDLERS
+from logstore.wire.handlers.table import handler_of
 from logstore.wire.headers import RequestHeader, decode_request_header, encode_response
 from logstore.wire.listener.wording import for_clients
 
@@ -52,7 +52,7 @@ def read(call: Call, frame: Bytes) -> Asked | Answer:
     api = api_of(key)
     if key == ApiKey.API_VERSIONS and not api.first <= version <= api.last:
         return Answer(header, Answered(_unknown_version(call)), _OLDEST)
-    return Asked(header, api.key, HANDLERS[api.key], api.request.decode(frame, version, position)[0])
+    return Asked(header, api.key, handler_of(api.key), api.request.decode(frame, version, position)[0])
 
 
 def answer(call: Call, asked: Asked) -> Answer:
@@ -92,4 +92,4 @@ def encode(answer: Answer, response: Any, throttle_time_ms: int, store_path: str
 def _unknown_version(call: Call) -> Any:
     """The error, with what is served: the client asks again in a version that it finds there."""
     response = api_versions.refuse(None, ErrorCode.UNSUPPORTED_VERSION, _OLDEST)
-    return response._replace(apis=api_versions.served(call))
+    return response._replace(apis=api_versions.served())

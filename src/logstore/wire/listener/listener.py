@@ -28,7 +28,6 @@ from logstore.wire.handlers.fetch_sessions import FetchSessions
 from logstore.wire.handlers.settings import ListenerConfig
 from logstore.wire.handlers.share_sessions import ShareSessions
 from logstore.wire.handlers.shares.said import release_rest
-from logstore.wire.handlers.table import served
 from logstore.wire.listener.connection import Connection
 from logstore.wire.listener.intercepting import Intercept
 from logstore.wire.listener.sockets import bound_address, open_socket
@@ -205,7 +204,6 @@ class Listener(BoundToProcess):
             broker=self._broker.as_client(Client()),
             principal=f"User:{ANONYMOUS}",
             host=host,
-            served=served(),
             sasl=self._security.sasl_server(),
         )
         tls = self._security.tls

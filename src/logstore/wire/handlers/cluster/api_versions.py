@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from logstore.broker.codes import ErrorCode
+from logstore.wire.apis import APIS
 from logstore.wire.handlers.call import Call
 from logstore.wire.messages.cluster.api_versions import (
     ApiVersionsRequest,
@@ -29,7 +30,7 @@ def answer(call: Call, request: ApiVersionsRequest, version: int) -> ApiVersions
     """Which requests are served here, in which versions."""
     return ApiVersionsResponse(
         ErrorCode.NONE,
-        served(call),
+        served(),
         supported_features=tuple(
             [SupportedFeature(name, 0, level) for name, level in FEATURES.items()]
             if version >= _FROM_0
@@ -40,9 +41,9 @@ def answer(call: Call, request: ApiVersionsRequest, version: int) -> ApiVersions
     )
 
 
-def served(call: Call) -> tuple[ServedApi, ...]:
+def served() -> tuple[ServedApi, ...]:
     """The same as rows of the response."""
-    return tuple(ServedApi(key, first, last) for key, (first, last) in call.served.items())
+    return tuple(ServedApi(key, api.first_advertised, api.last) for key, api in APIS.items())
 
 
 def refuse(request: ApiVersionsRequest | None, code: ErrorCode, version: int) -> ApiVersionsResponse:
