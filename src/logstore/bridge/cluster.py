@@ -165,14 +165,13 @@ class ClusterQuestions:
         pending = self._broker.fetch(request)
         try:
             found = wait_for(pending, self.config.request_timeout_ms / 1000)
+            if found is None:
+                raise RetriableError(
+                    f"the brokers did not answer a fetch within request_timeout_ms: {self._broker.trouble}"
+                )
         except BaseException:
             pending.cancel()
             raise
-        if found is None:
-            pending.cancel()
-            raise RetriableError(
-                f"the brokers did not answer a fetch within request_timeout_ms: {self._broker.trouble}"
-            )
         return found.partitions
 
     def batch_at(self, partition: TopicPartition, offset: int) -> bytes:

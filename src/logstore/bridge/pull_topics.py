@@ -44,7 +44,7 @@ _REST_SECONDS: Final = 1.0
 _PASSING: Final = (RetriableError, UnknownTopicError)
 """What is waited for."""
 _PASSING_OF_STANDBY: Final = (*_PASSING, DiskFullError)
-"""A standby has nobody who starts it again when there is room."""
+"""Nobody starts a standby again when there is room."""
 
 
 def pull(source: RemoteStore, store: Store, *topics: str) -> PullBridge:

@@ -37,7 +37,7 @@ def open_share_groups(directory: LogDirectory) -> ShareCoordinator:
 
 
 UNKNOWN_STATE: Final = "Unknown"
-"""Of a group whose members nobody here knows, nor what they have."""
+"""Of a group of which neither the members nor what they have are known here."""
 ELSEWHERE_STATE: Final = "Elsewhere"
 """Of a group whose members another node of the cluster knows, while this one gives them records."""
 

@@ -59,6 +59,7 @@ RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
 LOG_STARTS_NAME = "log-start-offset-checkpoint"
 HIGH_WATERMARKS_NAME = "replication-offset-checkpoint"
 CLEANER_OFFSETS_NAME = "cleaner-offset-checkpoint"
+_STORED_TOGETHER = frozenset((RECOVERY_POINTS_NAME, LOG_STARTS_NAME, HIGH_WATERMARKS_NAME))
 
 MAX_CHECKPOINT_BYTES = 64 * 1024 * 1024
 
@@ -119,7 +120,7 @@ class LogHome:
         """The checkpoint files as they were read, by name."""
         self._durable: dict[str, bytes] = {}
         """The contents of the checkpoint files that are known to be durable and need not be written again."""
-        self._unstored = {RECOVERY_POINTS_NAME, LOG_STARTS_NAME, HIGH_WATERMARKS_NAME}
+        self._unstored = set(_STORED_TOGETHER)
         """Those that may differ from what is in memory. With thousands of partitions it takes milliseconds to
         encode one."""
 
@@ -372,7 +373,7 @@ class LogHome:
             for table in (self._recovery_points, self._log_starts, self._high_watermarks):
                 for partition in gone:
                     known = table.pop(partition, None) is not None or known
-            self._unstored |= {RECOVERY_POINTS_NAME, LOG_STARTS_NAME, HIGH_WATERMARKS_NAME}
+            self._unstored |= _STORED_TOGETHER
         if known:
             self.store_checkpoints()
 
@@ -382,15 +383,13 @@ class LogHome:
             data = encode_offset_checkpoint(table)
             if self._durable.get(name) != data:
                 changed[name] = data
-        if not changed:
-            self._unstored -= tables.keys()
-            return
-        self.check_held()
-        for name in changed:  # first: after a failure, what the file holds is unknown
-            self._durable.pop(name, None)
-            self._unstored.add(name)
-        write_small_files(self._files, self.path, changed)
-        self._durable |= changed
+        if changed:
+            self.check_held()
+            for name in changed:  # first: after a failure, what the file holds is unknown
+                self._durable.pop(name, None)
+                self._unstored.add(name)
+            write_small_files(self._files, self.path, changed)
+            self._durable |= changed
         self._unstored -= tables.keys()
         if RECOVERY_POINTS_NAME in changed:
             self._stored_points = frozenset(tables[RECOVERY_POINTS_NAME])

@@ -106,7 +106,8 @@ class Attempt:
         if code is ErrorCode.CONCURRENT_TRANSACTIONS:
             backoff_ms = min(backoff_ms, _MARKERS_MS)
         now = time.monotonic()
-        # A coordinator has tried for so long itself: if the time ran out meanwhile, nobody would hear why.
+        # A coordinator has tried for so long itself: if our time ran out during the next try, its reason
+        # would be lost.
         took = now - self._begun if code is ErrorCode.COORDINATOR_NOT_AVAILABLE else 0.0
         if may_again and now + backoff_ms / 1000 + took < self._deadline:
             self._loop.try_later(backoff_ms, self.begin)

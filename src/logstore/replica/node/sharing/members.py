@@ -137,11 +137,7 @@ class ShareMembers:
 
     def names(self) -> set[str]:
         """The groups that have members."""
-        now_ms = self._clock.monotonic_ms()
-        with self._lock:
-            for group in self._groups.values():
-                group.expire(now_ms)
-            return {name for name, group in self._groups.items() if group.members}
+        return {each.group for each in self.describe_all() if each.members}
 
     def describe(self, name: str) -> DescribedShareGroup | None:
         """A group that has members."""
