@@ -14,10 +14,11 @@ from logstore.errors import UsageError
 from tests.rotation import seed_of_turn
 
 ATOMS = (
-    *("a", "b", "B", "-", "7", ".", "{", "}", "{x}", ",", "^", "$"),
+    *("a", "b", "B", "-", "7", ".", "{x", "{2x", "{,2x", "}", "{x}", ",", "^", "$"),
     *(r"\w", r"\d", r"\s", r"\W", r"\D", r"\S", r"\.", r"\x61", r"\-", r"\t", r"\b", r"\B"),
     *("[ab]", "[^ab]", "[a-c]", "[^a-c_]", r"[\w-]", r"[^\d.]", "[]a]", "[a-]", r"[\x61-\x63]"),
 )
+"""No brace stands alone: with what follows it would be a count where none may be, or one of Python's own."""
 COUNTS = ("", "", "", "*", "+", "?", "*?", "+?", "??", "{2}", "{0,2}", "{1,}", "{2,3}", "{0}")
 MOST_CHARACTERS = 50
 """In longer ones Python's way takes its time."""
@@ -63,7 +64,7 @@ class Draws:
             kind = self.random.choice(("(", "(?:", "(?i:", f"(?P<n{self.random.getrandbits(60)}>"))
             return f"{kind}{self.pattern(depth - 1)}){self.random.choice(COUNTS)}"
         atom = self.random.choice(ATOMS)
-        return atom if atom in ("^", "$", r"\b", r"\B", "{") else atom + self.random.choice(COUNTS)
+        return atom if atom in ("^", "$", r"\b", r"\B") else atom + self.random.choice(COUNTS)
 
     def text(self):
         return "".join(self.random.choice(TEXT) for _ in range(self.random.randint(0, 6)))
