@@ -1,5 +1,5 @@
-"""The time that ``import logstore`` adds to the start of Python: processes in turn, with the module and
-without."""
+"""The time that ``import logstore`` adds to the start of Python, and how much it is with a first use:
+processes in turn, with the compiled module and without."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import subprocess
 import sys
 from time import perf_counter
 
+_USE = "import logstore; logstore.open({store!r}).close()"
 _PROGRAMS = {
     "bare": ("pass", ""),
     "compiled": ("import logstore", ""),
     "plain": ("import logstore", "plain"),
+    "use": (_USE, ""),
+    "plain_use": (_USE, "plain"),
 }
 
 Figures = dict[str, float]
@@ -24,17 +27,14 @@ def measure_imports(directory: str, rounds: int) -> list[Figures]:
     found = []
     for _ in range(rounds):
         seconds = {name: _start(name, directory) for name in _PROGRAMS}
-        found.append(
-            {
-                "compiled_seconds": seconds["compiled"] - seconds["bare"],
-                "plain_seconds": seconds["plain"] - seconds["bare"],
-            }
-        )
+        bare = seconds.pop("bare")
+        found.append({f"{name}_seconds": taken - bare for name, taken in seconds.items()})
     return found
 
 
 def _start(name: str, directory: str) -> float:
     program, loops = _PROGRAMS[name]
+    program = program.format(store=f"{directory}/store")
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": f"{directory}/bytecode", "LOGSTORE_LOOPS": loops}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     started = perf_counter()

@@ -1,4 +1,5 @@
-"""``import logstore`` is cheap: what is heavy is imported where it is used."""
+"""``import logstore`` costs next to nothing, and a store only what it needs: the rest is imported where it is
+used."""
 
 import pytest
 
@@ -33,9 +34,24 @@ HEAVY = (
 LOADED = "import sys; before = set(sys.modules); {}; print(*sorted(set(sys.modules) - before))"
 
 
+def test_the_package_alone_imports_nothing():
+    loaded = run_python(LOADED.format("import logstore")).split()
+    assert loaded == ["logstore", "logstore._version"]
+
+
+def test_an_error_is_caught_without_the_engine():
+    loaded = run_python(LOADED.format("import logstore; logstore.LogstoreError")).split()
+    assert len([name for name in loaded if name.startswith("logstore")]) == 3
+
+
+def test_submodules_are_there_without_an_import_of_their_own():
+    names = run_python("import logstore; print(logstore.replica.Node.__name__, logstore.errors.__name__)")
+    assert names.split() == ["Node", "logstore.errors"]
+
+
 @pytest.fixture(scope="module")
 def loaded():
-    return run_python(LOADED.format("import logstore")).split()
+    return run_python(LOADED.format("import logstore; logstore.open")).split()
 
 
 @pytest.mark.parametrize("module", HEAVY)

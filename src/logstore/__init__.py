@@ -11,71 +11,94 @@
             print(record.offset, record.key, record.value)
 """
 
-from typing import TYPE_CHECKING, Any
-
 from logstore import _version
-from logstore.build import build_info
-from logstore.config import StoreConfig, TopicConfig
-from logstore.errors import (
-    CorruptionError,
-    FencedError,
-    LogstoreError,
-    RetriableError,
-    StorageError,
-    UsageError,
-)
-from logstore.model import (
-    Isolation,
-    NewRecord,
-    ProducerIdentity,
-    Record,
-    TopicPartition,
-)
-from logstore.partition.cleaning.reports import CompactionReport, EraseReport
-from logstore.partition.log import Log
-from logstore.store import Store
-from logstore.store import open_store as open
-from logstore.topic import Topic
 
+TYPE_CHECKING = False  # as type checkers know it; the typing module costs more than all else here
 if TYPE_CHECKING:
+    from typing import Any
+
+    from logstore.build import build_info
+    from logstore.config import StoreConfig, TopicConfig
     from logstore.connected import connect
+    from logstore.errors import (
+        CorruptionError,
+        FencedError,
+        LogstoreError,
+        RetriableError,
+        StorageError,
+        UsageError,
+    )
     from logstore.exchange.handover import handover
     from logstore.logdir.cleaner import LogCleaner
+    from logstore.model import (
+        Isolation,
+        NewRecord,
+        ProducerIdentity,
+        Record,
+        TopicPartition,
+    )
+    from logstore.partition.cleaning.reports import CompactionReport, EraseReport
+    from logstore.partition.log import Log
     from logstore.segment_files.indexes import OffsetIndex
     from logstore.segment_files.segment import Segment
     from logstore.sharing import open_or_connect
+    from logstore.store import Store
+    from logstore.store import open_store as open
+    from logstore.topic import Topic
 
 __version__ = _version.VERSION
 
+_MODULES = {
+    "CompactionReport": "partition.cleaning.reports",
+    "CorruptionError": "errors",
+    "EraseReport": "partition.cleaning.reports",
+    "FencedError": "errors",
+    "Isolation": "model",
+    "Log": "partition.log",
+    "LogCleaner": "logdir.cleaner",
+    "LogstoreError": "errors",
+    "NewRecord": "model",
+    "OffsetIndex": "segment_files.indexes",
+    "ProducerIdentity": "model",
+    "Record": "model",
+    "RetriableError": "errors",
+    "Segment": "segment_files.segment",
+    "StorageError": "errors",
+    "Store": "store",
+    "StoreConfig": "config",
+    "Topic": "topic",
+    "TopicConfig": "config",
+    "TopicPartition": "model",
+    "UsageError": "errors",
+    "build_info": "build",
+    "connect": "connected",
+    "handover": "exchange.handover",
+    "open": "store",
+    "open_or_connect": "sharing",
+}
+"""Where each name comes from. It is imported when it is first asked for: a program that imports logstore pays
+for what it uses, and one that only may use it for next to nothing."""
 
-def __getattr__(name: str) -> Any:
-    """What few programs need is imported when they do."""
-    if name == "LogCleaner":
-        from logstore.logdir.cleaner import LogCleaner
+_SUBMODULES = ("aio", "bridge", "errors", "metrics", "replica", "security", "segment_files", "testing")
+"""``logstore.replica.Node`` works after ``import logstore``, too."""
 
-        return LogCleaner
-    if name == "connect":
-        from logstore.connected import connect
 
-        return connect
-    if name == "open_or_connect":
-        from logstore.sharing import open_or_connect
+def __getattr__(name: str) -> "Any":
+    from importlib import import_module
 
-        return open_or_connect
-    if name == "handover":
-        from logstore.exchange.handover import handover
-
-        return handover
-    if name in ("OffsetIndex", "Segment"):
-        from logstore import segment_files
-
-        return getattr(segment_files, name)
-    raise AttributeError(f"module 'logstore' has no attribute {name!r}")
+    if name in _SUBMODULES:
+        return import_module(f"logstore.{name}")
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module 'logstore' has no attribute {name!r}")
+    value = getattr(import_module(f"logstore.{module}"), "open_store" if name == "open" else name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
-    """What a completion in a shell offers: no names of the typing module, and also what is imported late."""
-    return sorted({*globals(), *__all__} - {"Any", "TYPE_CHECKING"})
+    """What a completion in a shell offers: also what was not asked for yet."""
+    return sorted({*globals(), *__all__, *_SUBMODULES} - {"TYPE_CHECKING"})
 
 
 __all__ = [

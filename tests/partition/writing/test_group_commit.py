@@ -71,9 +71,9 @@ def interrupt():
 def interrupted(by=interrupt):
     """The calling thread is interrupted in a moment."""
     before = signal.signal(signal.SIGALRM, lambda *_: by())
-    signal.setitimer(signal.ITIMER_REAL, 0.05)
     try:
         with pytest.raises(Interrupt):
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
             yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

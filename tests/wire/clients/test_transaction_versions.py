@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from logstore.wire.apis import ApiKey
-from logstore.wire.handlers.table import handler_of
+from logstore.wire.handlers.table import answers_of
 from tests.interop.kafka import NEWEST, OLD
 from tests.wire.clients.features import FEATURES
 from tests.wire.clients.programs import JavaClient
@@ -35,7 +35,7 @@ def asked(monkeypatch):
         monkeypatch.setattr(module, "answer", noting)
 
     for key in (*ASKED, ApiKey.END_TXN):
-        note(key, handler_of(key))
+        note(key, answers_of(key))
     return seen
 
 

@@ -6,7 +6,7 @@ from logstore.broker.pending import Pending
 from logstore.wire.apis import APIS, ApiKey
 from logstore.wire.handlers.call import Call, Endpoint, Node
 from logstore.wire.handlers.settings import ListenerConfig
-from logstore.wire.handlers.table import handler_of
+from logstore.wire.handlers.table import answers_of
 from logstore.wire.security.security import Security
 from tests.broker.rig import Rig
 
@@ -56,7 +56,7 @@ class Asking:
         data = message.encode(request, version)
         decoded, end = message.decode(data, version, 0)
         assert end == len(data)
-        return handler_of(key).answer(self.call, decoded, version)
+        return answers_of(key).answer(self.call, decoded, version)
 
     def end(self, key, given, version):
         """The answer, as the client reads it."""

@@ -11,7 +11,7 @@ from logstore.logdir.acls import CLUSTER_NAME, Operation, ResourceType
 from logstore.wire.apis import APIS, ApiKey
 from logstore.wire.handlers.call import Call, Endpoint, Node
 from logstore.wire.handlers.settings import ListenerConfig
-from logstore.wire.handlers.table import handler_of
+from logstore.wire.handlers.table import answers_of
 from logstore.wire.security.security import Security
 from tests.broker.rig import Rig
 from tests.wire.drawn import Case, differs_at, fields_in
@@ -84,13 +84,13 @@ class AdminRig(Rig):
         encoded = api.request.encode(request, version)
         arrived, end = api.request.decode(encoded, version)
         assert end == len(encoded)
-        found = handler_of(key).answer(self.call, arrived, version)
+        found = answers_of(key).answer(self.call, arrived, version)
         response = self.soon(found) if hasattr(found, "poll") else found
         return through_bytes(key, response, version)
 
     def refuse(self, key: ApiKey, request: Any, code: ErrorCode, version: int) -> Any:
         """How a request is refused, as a client of that version reads it."""
-        return through_bytes(key, handler_of(key).refuse(request, code, version), version)
+        return through_bytes(key, answers_of(key).refuse(request, code, version), version)
 
 
 def through_bytes(key: ApiKey, response: Any, version: int) -> Any:

@@ -10,7 +10,7 @@ import pytest
 from logstore.broker.codes import ErrorCode
 from logstore.wire.apis import APIS
 from logstore.wire.handlers.call import HANG_UP, NoAnswer
-from logstore.wire.handlers.table import handler_of
+from logstore.wire.handlers.table import answers_of
 from tests.broker.rig import T0, Rig, Transactional
 from tests.rotation import seed_of_turn
 from tests.wire.drawn import Case, Chance
@@ -83,7 +83,7 @@ def result_of(asking, case, request):
 def test_a_refusal_has_words_in_every_version(case):
     chance = Chance(random.Random(seed_of_turn()))
     for request in (case.message.kind(), *(chance.message(case) for _ in range(3))):
-        refused = handler_of(case.key).refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR, case.version)
+        refused = answers_of(case.key).refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR, case.version)
         if refused is HANG_UP:
             assert request.acks == 0, "only then there are no words"
         else:

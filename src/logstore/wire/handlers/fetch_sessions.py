@@ -258,7 +258,6 @@ class Opened(NamedTuple):
     error: ErrorCode
     session: FetchSession | None = None
     """None if there is none: all partitions are named, and all are told of."""
-    is_new: bool = False
 
 
 class FetchSessions:
@@ -307,7 +306,7 @@ class FetchSessions:
         if evicted is not None:
             evicted.close()
         session.update(request)
-        return Opened(ErrorCode.NONE, session, is_new=True)
+        return Opened(ErrorCode.NONE, session)
 
     def _make_room_locked(self) -> tuple[bool, FetchSession | None]:
         """Whether there is room for one more, and the session that gave its place."""

@@ -11,7 +11,7 @@ from logstore.wire.handlers.call import Answers
 
 
 @cache
-def handler_of(key: ApiKey) -> Answers:
-    """The module."""
+def answers_of(key: ApiKey) -> Answers:
+    """The module that answers it."""
     module: Answers = import_module(f"logstore.wire.handlers.{APIS[key].module}")
     return module

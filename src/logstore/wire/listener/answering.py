@@ -13,7 +13,7 @@ from logstore.wire.apis import ApiKey, api_of
 from logstore.wire.frames import encode_frame
 from logstore.wire.handlers.call import Answers, Call
 from logstore.wire.handlers.cluster import api_versions
-from logstore.wire.handlers.table import handler_of
+from logstore.wire.handlers.table import answers_of
 from logstore.wire.headers import RequestHeader, decode_request_header, encode_response
 from logstore.wire.listener.wording import for_clients
 
@@ -52,7 +52,7 @@ def read(call: Call, frame: Bytes) -> Asked | Answer:
     api = api_of(key)
     if key == ApiKey.API_VERSIONS and not api.first <= version <= api.last:
         return Answer(header, Answered(_unknown_version(call)), _OLDEST)
-    return Asked(header, api.key, handler_of(api.key), api.request.decode(frame, version, position)[0])
+    return Asked(header, api.key, answers_of(api.key), api.request.decode(frame, version, position)[0])
 
 
 def answer(call: Call, asked: Asked) -> Answer:

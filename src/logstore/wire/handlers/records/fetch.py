@@ -57,7 +57,7 @@ def answer(call: Call, request: FetchRequest, version: int) -> Pending[FetchResp
     session = opened.session
     is_committed = request.isolation_level == _READ_COMMITTED
     if session is not None:
-        return _answer_in_session(call, request, session, is_new=opened.is_new)
+        return _answer_in_session(call, request, session)
     reading = _Reading.of(call, request, uses_ids=uses_ids)
     return then(
         call.broker.fetch(_to_read(call, request, tuple(reading.partitions), reading.refused)),
@@ -67,9 +67,7 @@ def answer(call: Call, request: FetchRequest, version: int) -> Pending[FetchResp
     )
 
 
-def _answer_in_session(
-    call: Call, request: FetchRequest, session: FetchSession, *, is_new: bool
-) -> Pending[FetchResponse]:
+def _answer_in_session(call: Call, request: FetchRequest, session: FetchSession) -> Pending[FetchResponse]:
     """The same where the client is told of what has changed, and the broker looks at nothing else."""
     is_replica = _replica(request) is not None
     session.resolve(
