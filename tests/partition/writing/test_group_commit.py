@@ -72,12 +72,17 @@ def interrupted(by=interrupt):
     """The calling thread is interrupted in a moment."""
     before = signal.signal(signal.SIGALRM, lambda *_: by())
     try:
-        with pytest.raises(Interrupt):
-            signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(Interrupt), _in_a_moment():
             yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _in_a_moment():
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    yield
 
 
 def test_what_is_durable_is_not_flushed_again():
