@@ -340,8 +340,10 @@ class Store(BoundToProcess, Mapping[str, Topic]):
 
         Raises:
             UnknownTopicError: there is no such topic.
-            StorageError: the disk refused; the topic is still there. A disk that is completely full has no
-                room for the new list of topics: :meth:`.Log.delete_before` frees some.
+            StorageError: the disk refused; the topic is still there.
+            DiskFullError: there was no room for the new list of topics, even when the files of the topic's
+                partitions were removed, one after the other, to make it. The topic is still there without
+                them, and can be deleted again.
         """
         name = plain_text(name)
         self.check_topics_own()

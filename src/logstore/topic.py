@@ -571,6 +571,8 @@ class Topic(BoundToProcess, Sequence[Log]):
             UsageError: it is the only held partition: :meth:`Store.delete_topic` removes the topic. Or the
                 directory is a running node's.
             StorageError: the disk refused; the partition is held as before, or let go by the next open.
+            DiskFullError: there was no room to store it, even when the partition's files were removed to
+                make it. It is missing, and can be let go again.
         """
         self._changed_here("let go").let_go(self.name, partition)
 

@@ -4,8 +4,8 @@
 
 A small one that holds nothing but the store and a ballast file, which takes the last bytes that others leave.
 The writer appends until it is refused, several times; after each, everything acknowledged is there. Then
-retention makes room by itself, without the ballast. Topics are to come and go, and cannot. Then the writer is
-killed on the full disk.
+retention makes room by itself, without the ballast. Topics are to come, and cannot; those that go make the room
+for it. Then the writer is killed on the full disk.
 """
 
 from __future__ import annotations
@@ -124,19 +124,20 @@ def fill_and_go_on(disk: FullDisk) -> None:
 
 
 def change_topics(disk: FullDisk) -> int:
-    """Topics can neither come nor go on a full disk; what is refused leaves no trace, and deleting records
-    makes the room. Returns how many changes were refused."""
+    """Topics can neither come nor change on a full disk, and what is refused leaves no trace. Deleting one
+    makes the room that it needs, and so does deleting records. Returns how many changes were refused."""
     store = disk.open()
     doomed = store.create_topic("doomed", partitions=2)
+    shrinking = store.create_topic("shrinking")[0]
     rows = [bytes(1_000)] * 300
     doomed[1].extend(rows, flush=True)
+    shrinking.extend(rows, flush=True)
     disk.fill()
     changes: list[Callable[[], object]] = [
         lambda: store.create_topic("new"),
         lambda: store.require_topic("new"),
         lambda: doomed.add_partitions(3),
         lambda: doomed.configure(TopicConfig(retention_ms=1)),
-        lambda: store.delete_topic("doomed"),
     ]
     for change in changes:
         try:
@@ -144,12 +145,15 @@ def change_topics(disk: FullDisk) -> int:
         except DiskFullError:
             continue
         raise AssertionError("a topic changed on a full disk")
-    assert sorted(store) == ["doomed", "t"]
-    assert [len(list(log.read())) for log in doomed] == [0, len(rows)]
-    doomed[1].delete_before(len(rows))
+    assert sorted(store) == ["doomed", "shrinking", "t"]
+    assert [len(list(log.read())) for log in (*doomed, shrinking)] == [0, len(rows), len(rows)]
+    store.delete_topic("doomed")
+    assert sorted(store) == ["shrinking", "t"]
+    disk.fill()
+    shrinking.delete_before(len(rows))
     disk.clock.advance(61_000)  # until readers in other processes have had their time
     store.run_background()
-    store.delete_topic("doomed")
+    store.delete_topic("shrinking")
     assert list(store) == ["t"]
     disk.drop_ballast()
     store.close()

@@ -19,6 +19,7 @@ from logstore.arguments import check_callback, check_flag, did_you_mean, plain_t
 from logstore.clock import Clock, SystemClock
 from logstore.config import StoreConfig, TopicConfig, check_topic_config
 from logstore.errors import (
+    DiskFullError,
     LogstoreError,
     ReopenRequiredError,
     RetriableError,
@@ -451,8 +452,8 @@ class LogDirectory:
                     f"partition {number} is the only one of topic {name!r} that {self.path} holds; "
                     "delete_topic() removes the topic"
                 )
-            topic = self._topics.hide_parts(topic, [number])
-            log = self._logs.get(partition)
+            log, held = self._logs.get(partition), topic
+            topic = self._store_deletion(lambda: self._topics.hide_parts(held, [number]), held, [number])
             inform(
                 "let go partition %s, %d bytes: let_go()",
                 partition,
@@ -463,6 +464,27 @@ class LogDirectory:
             self._gone += renamed
         self._remove_later(topic, renamed)
         return topic
+
+    def _store_deletion(
+        self, store: Callable[[], TopicEntry], topic: TopicEntry, numbers: Iterable[int]
+    ) -> TopicEntry:
+        """Store that partitions go, before they do. On a disk that is full to the last byte one after the
+        other goes first, until there is room for that."""
+        for number in numbers:
+            try:
+                return store()
+            except DiskFullError:
+                self._make_room(topic, TopicPartition(topic.name, number))
+        return store()
+
+    def _make_room(self, topic: TopicEntry, partition: TopicPartition) -> None:
+        try:
+            renamed = self._topics.rename_away(topic, [partition])
+        finally:
+            if not self._files.is_directory(self._topics.directory_of(partition)):
+                self._drop(partition)
+                self.damaged[partition] = missing_directory(self._files, self.path, partition)
+        self._topics.remove_directories(renamed)
 
     def _drop(self, partition: TopicPartition) -> None:
         """Forget the log of a partition that is being removed."""
@@ -518,8 +540,15 @@ class LogDirectory:
         with self._lock:
             topic = self.topic(name)
             self.check_not_of_cluster(f"topic {name!r} is not deleted here", f"delete_topic({name!r})")
-            topic = self._topics.hide(topic)
-            self._tell_deletion(topic)
+            size_bytes = sum(log.written_bytes for log in self._usable_logs() if log.partition.topic == name)
+            live = topic
+            topic = self._store_deletion(lambda: self._topics.hide(live), live, live.held_partitions)
+            inform(
+                "deleted topic %r, %d partitions, %d bytes: delete_topic()",
+                name,
+                len(topic.held_partitions),
+                size_bytes,
+            )
             for number in topic.held_partitions:
                 self._drop(TopicPartition(name, number))
             renamed = self._topics.take_out(topic)
@@ -554,18 +583,6 @@ class LogDirectory:
                 f"{what}: the store is a node of a cluster, whose topics are changed through its nodes: by "
                 "logstore.connect(node.address), or by Kafka's tools"
             )
-
-    def _tell_deletion(self, topic: TopicEntry) -> None:
-        size_bytes = 0
-        for log in self._usable_logs():
-            if log.partition.topic == topic.name:
-                size_bytes += log.written_bytes
-        inform(
-            "deleted topic %r, %d partitions, %d bytes: delete_topic()",
-            topic.name,
-            len(topic.held_partitions),
-            size_bytes,
-        )
 
     def reopen(self, partition: TopicPartition, *, accept_loss: bool = False) -> Log:
         """Open one partition again: after a failed fsync, or after its files were restored. Checks the files

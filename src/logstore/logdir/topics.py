@@ -274,14 +274,18 @@ class TopicTable:
         return renamed
 
     def _take_away(self, entry: TopicEntry) -> list[str]:
-        renamed = self._rename_away(entry, self._partitions_ever(entry))
+        renamed = self._forget_and_rename(entry, self._partitions_ever(entry))
         self._show({name: other for name, other in self._entries.items() if name != entry.name})
         return renamed
 
-    def _rename_away(self, entry: TopicEntry, partitions: Iterable[TopicPartition]) -> list[str]:
-        """Forget partitions, and durably rename their directories to deleted ones. Returns the new names."""
-        renamed = []
+    def _forget_and_rename(self, entry: TopicEntry, partitions: Sequence[TopicPartition]) -> list[str]:
         self._home.forget(partitions)
+        return self.rename_away(entry, partitions)
+
+    def rename_away(self, entry: TopicEntry, partitions: Iterable[TopicPartition]) -> list[str]:
+        """Durably rename the directories of partitions to deleted ones; returns the new names. Without a word in
+        the catalogue they are missing from then on, and can still be deleted."""
+        renamed = []
         for partition in partitions:
             directory = self.directory_of(partition)
             if self._files.is_directory(directory) and not self._is_anothers(entry, directory):
@@ -305,7 +309,7 @@ class TopicTable:
         return self._entries[entry.name], renamed
 
     def _take_parts_away(self, entry: TopicEntry) -> list[str]:
-        renamed = self._rename_away(entry, [TopicPartition(entry.name, n) for n in entry.letting_go])
+        renamed = self._forget_and_rename(entry, [TopicPartition(entry.name, n) for n in entry.letting_go])
         self._show({**self._entries, entry.name: replace(entry, letting_go=())})
         return renamed
 
