@@ -4,8 +4,8 @@
 
 A small one that holds nothing but the store and a ballast file, which takes the last bytes that others leave.
 The writer appends until it is refused, several times; after each, everything acknowledged is there. Then
-retention makes room by itself, without the ballast. Topics are to come, and cannot; those that go make the room
-for it. Then the writer is killed on the full disk.
+retention makes room by itself, without the ballast. Topics are to come, and cannot; those that go make room.
+Then the writer is killed on the full disk.
 """
 
 from __future__ import annotations

@@ -283,8 +283,8 @@ class TopicTable:
         return self.rename_away(entry, partitions)
 
     def rename_away(self, entry: TopicEntry, partitions: Iterable[TopicPartition]) -> list[str]:
-        """Durably rename the directories of partitions to deleted ones; returns the new names. Without a word in
-        the catalogue they are missing from then on, and can still be deleted."""
+        """Durably rename the directories of partitions to deleted ones; returns the new names. Without a word
+        in the catalogue they are missing from then on, and can still be deleted."""
         renamed = []
         for partition in partitions:
             directory = self.directory_of(partition)
