@@ -56,6 +56,16 @@ def test_a_directory_is_an_address(tmp_path):
                 assert elsewhere.topics() == {"t": 1}
 
 
+def test_to_share_twice_is_once_too_often(tmp_path):
+    with logstore.open(tmp_path / "store") as store:
+        with store.share():
+            with pytest.raises(UsageError, match="shared already"):
+                store.share()
+            assert logstore.connect(tmp_path / "store").topics() == {}
+        with store.share():
+            pass
+
+
 def test_a_process_that_does_not_share(tmp_path):
     path = tmp_path / "store"
     with logstore.open(path):

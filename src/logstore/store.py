@@ -6,6 +6,7 @@ A thin face over :class:`~logstore.logdir.directory.LogDirectory` (open for writ
 
 from __future__ import annotations
 
+import errno
 import threading
 import weakref
 from collections import deque
@@ -20,6 +21,7 @@ from logstore.config import StoreConfig, TopicConfig, check_topic_config, choose
 from logstore.errors import (
     LogstoreError,
     ReadOnlyError,
+    StorageError,
     TopicExistsError,
     UsageError,
 )
@@ -870,11 +872,18 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         same settings.
 
         Raises:
+            UsageError: it is shared already.
             StorageError: the system refuses the socket.
             InvalidConfigError: a setting is unknown or out of range.
             ReadOnlyError: the store was opened read-only.
         """
-        return self.listen(f"{self.path}/{SHARED_NAME}", config=config, **settings)
+        try:
+            return self.listen(f"{self.path}/{SHARED_NAME}", config=config, **settings)
+        except StorageError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            message = f"{self.path} is shared already; one share() lets all processes in"
+            raise UsageError(message) from None
 
     def _committed_offsets(self) -> CommittedOffsets:
         if isinstance(self._directory, LogDirectory):

@@ -450,3 +450,14 @@ def test_a_directory_of_another_node_or_cluster(cluster, tmp_path):
         store.create_topic("mine")
     with pytest.raises(UsageError, match="belongs to cluster"):
         cluster.start(5, directory="own")
+
+
+def test_a_second_node_of_one_store_is_refused_and_the_first_goes_on(cluster):
+    leading = cluster.nodes[1]
+    for node_id in (1, 2):
+        with pytest.raises(UsageError, match="is a running node already"):
+            Node(cluster.stores[1], node_id, coordinator=leading._coordinator)
+    create(cluster)
+    cluster.wait_for_isr(T, 3)
+    send(cluster, [b"1"])
+    assert read(cluster) == [b"1"]

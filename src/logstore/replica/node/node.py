@@ -127,8 +127,8 @@ class Node:
             settings: of the listener: see :meth:`.Store.listen`.
 
         Raises:
-            UsageError: the directory is of another node or of another cluster; an argument is wrong; or the
-                store has more users, ACLs or quotas than a cluster can.
+            UsageError: the directory is of another node or of another cluster; the store is a node already;
+                an argument is wrong; or the store has more users, ACLs or quotas than a cluster can.
             LockedError: another process has the node id, and was still there after 20 seconds.
             RetriableError: the coordinator cannot be reached.
             CorruptionError: ``users.json`` or ``acls.json`` is damaged; says what to do.
@@ -159,8 +159,10 @@ class Node:
         self._tick_seconds = max(_TICK_SECONDS, min(1.0, replica_lag_time_max_ms / 4_000))
         self._tick_at = 0.0
         self.directory: LogDirectory = store.directory
-        self.directory.join(coordinator.cluster_id, node_id)
         home = self.directory.context.home
+        if home.is_node_here:
+            raise UsageError(f"{store.path} is a running node already: close that one first, or use it")
+        self.directory.join(coordinator.cluster_id, node_id)
         home.is_node_here, home.has_lost = True, False  # what opening the logs has found is left in a file
         self._life = LifeFile(self.directory.files, self.directory.path, node_id)
         self._replicas: dict[TopicPartition, PartitionReplica] = {}
