@@ -534,7 +534,8 @@ class RemoteStore(BoundToProcess):
             )
 
     def queues(self) -> list[QueueStatus]:
-        """The groups that share jobs, and how many workers each has. How far they are is not known here.
+        """The groups that share jobs, how many workers each has, and how many jobs are not done; brokers
+        before Kafka 4.2 do not tell the latter.
 
         Raises:
             LogstoreError: they cannot be listed.

@@ -42,11 +42,14 @@ from logstore.broker.share.requests import (
     LEAVING,
     AcknowledgeBatch,
     AcknowledgePartition,
+    AlterShareOffsets,
+    DeleteShareOffsets,
     ShareAcknowledgeRequest,
     ShareFetchRequest,
     ShareFetchResult,
     ShareGroupConfig,
     ShareGroupHeartbeat,
+    ShareOffsetsQuery,
     TopicIdPartition,
 )
 from logstore.model import Isolation, TopicPartition
@@ -601,3 +604,75 @@ class TestShareGroups:
         rig.now(rig.broker.share_group_heartbeat(ShareGroupHeartbeat("g", "one", LEAVING)))
         assert rig.now(rig.broker.delete_share_groups(("g",))) == {"g": ErrorCode.NONE}
         assert rig.now(rig.broker.list_share_groups()).groups == ()
+
+    def how_far(self, rig, *partitions):
+        """Start offset and lag of each partition, or its error."""
+        found = rig.now(rig.broker.share_group_offsets(ShareOffsetsQuery("g", partitions or None)))
+        assert found.error is ErrorCode.NONE
+        return {each.partition: each.error or (each.start_offset, each.lag) for each in found.partitions}
+
+    def alter(self, rig, **fields):
+        """As ``t0=3``."""
+        offsets = tuple((TopicPartition(name[:-1], int(name[-1])), offset) for name, offset in fields.items())
+        return rig.now(rig.broker.alter_share_group_offsets(AlterShareOffsets("g", offsets)))
+
+    def test_how_far_a_group_is(self, rig):
+        rig.produce(b"a", b"b", b"c", b"d")
+        unknown = ShareOffsetsQuery("g")
+        assert rig.now(rig.broker.share_group_offsets(unknown)).error is ErrorCode.GROUP_ID_NOT_FOUND
+        self.joined(rig, "one")
+        assert self.how_far(rig) == {T0: (0, 4), T1: (0, 0)}
+        self.taken(rig, "one", 3)
+        assert self.how_far(rig, T0) == {T0: (0, 4)}
+        self.say(rig, "one", Acknowledgement.ACCEPT, 1)
+        assert self.how_far(rig, T0) == {T0: (0, 3)}
+        self.say(rig, "one", Acknowledgement.ACCEPT, 0)
+        assert self.how_far(rig, T0, NOWHERE, TopicPartition("t", 7)) == {
+            T0: (2, 2),
+            NOWHERE: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            TopicPartition("t", 7): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        }
+
+    def test_an_empty_group_goes_on_where_it_is_told(self, rig):
+        rig.produce(b"a", b"b", b"c")
+        assert self.alter(rig, t0=0).error is ErrorCode.GROUP_ID_NOT_FOUND
+        self.joined(rig, "one")
+        self.taken(rig, "one")
+        self.say(rig, "one", Acknowledgement.ACCEPT, 0, 2)
+        assert self.alter(rig, t0=1).error is ErrorCode.NON_EMPTY_GROUP
+        rig.now(rig.broker.share_group_heartbeat(ShareGroupHeartbeat("g", "one", LEAVING)))
+        assert self.how_far(rig) == {T0: (3, 0), T1: (0, 0)}
+        result = self.alter(rig, t0=1, t1=1, t7=0, nowhere0=0)
+        assert (result.error, result.errors) == (
+            ErrorCode.NONE,
+            {
+                T0: ErrorCode.NONE,
+                T1: ErrorCode.INVALID_REQUEST,  # there is nothing
+                TopicPartition("t", 7): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                NOWHERE: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            },
+        )
+        assert self.how_far(rig) == {T0: (1, 2), T1: (0, 0)}
+        self.joined(rig, "two")
+        assert self.taken(rig, "two") == [(T0, 1, 2, 1)]
+        self.say(rig, "two", Acknowledgement.ACCEPT, 1, 2)
+        assert self.how_far(rig, T0) == {T0: (3, 0)}
+
+    def test_what_an_empty_group_has_done_of_a_topic_is_forgotten(self, rig):
+        def delete(*topics):
+            return rig.now(rig.broker.delete_share_group_offsets(DeleteShareOffsets("g", topics)))
+
+        rig.produce(b"a", b"b")
+        assert delete("t").error is ErrorCode.GROUP_ID_NOT_FOUND
+        self.joined(rig, "one")
+        self.taken(rig, "one")
+        self.say(rig, "one", Acknowledgement.ACCEPT, 0)
+        assert delete("t").error is ErrorCode.NON_EMPTY_GROUP
+        rig.now(rig.broker.share_group_heartbeat(ShareGroupHeartbeat("g", "one", LEAVING)))
+        result = delete("t", "nowhere")
+        assert (result.error, result.errors) == (
+            ErrorCode.NONE,
+            {"t": ErrorCode.NONE, "nowhere": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
+        )
+        self.joined(rig, "two")
+        assert self.taken(rig, "two") == [(T0, 0, 1, 1)]

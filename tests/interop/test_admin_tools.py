@@ -1,4 +1,4 @@
-"""Kafka's command-line tools administer a store that listens. Cost: 11 s, for two JVMs."""
+"""Kafka's command-line tools administer a store that listens. Cost: 14 s, for four JVMs."""
 
 from __future__ import annotations
 
@@ -91,6 +91,28 @@ def test_what_moves_what_has_settings_and_which_features_are_on(servers):
     assert re.search(r"transaction.version\s.*FinalizedVersionLevel: 2", features.said)
     assert quorum.status != "0"
     assert "does not support DESCRIBE_QUORUM" in quorum.said
+
+
+def test_how_far_queues_are(servers):
+    servers.store["t"][0].extend([b"a", b"b", b"c"])
+    with servers.store.queue("t", group="g") as queue:
+        for job in queue.poll(0)[:2]:
+            job.accept()
+    name, of_group = TOOLS + "consumer.group.ShareGroupCommand", ("--group", "g")
+    described, reset, after, forgotten, gone = run(
+        servers,
+        (name, "--describe", *of_group, "--verbose"),
+        (name, "--reset-offsets", *of_group, "--topic", "t", "--to-earliest", "--execute"),
+        (name, "--describe", *of_group),
+        (name, "--delete-offsets", *of_group, "--topic", "t"),
+        (name, "--describe", *of_group),
+        classes=kafka.tool_jars(),
+    )
+    assert re.search(r"\bg\s+t\s+0\s+0\s+2\s+1\b", described.said)  # leader epoch, start offset, lag
+    assert re.search(r"\bg\s+t\s+0\s+0\b", reset.said)
+    assert re.search(r"\bg\s+t\s+0\s+0\s+3\b", after.said)
+    assert re.search(r"\bt\s+Successful", forgotten.said)
+    assert "there is no share group 'g'" in gone.said
 
 
 def test_settings_quotas_and_users(servers):

@@ -24,7 +24,7 @@ RENAMED = {
     "leader_epoch": ["committed_leader_epoch"],
     "max_bytes": ["partition_max_bytes"],
     "metadata": ["committed_metadata"],
-    "name": ["topic"],
+    "name": ["topic", "topic_name"],
     "offset": ["committed_offset"],
     "operations": ["ops"],
     "partition": ["index", "partition_id", "partition_index"],

@@ -60,6 +60,10 @@ from logstore.broker.requests import (
     TopicsResult,
 )
 from logstore.broker.share.requests import (
+    AlterShareOffsets,
+    AlterShareOffsetsResult,
+    DeleteShareOffsets,
+    DeleteShareOffsetsResult,
     DescribedShareGroup,
     ListShareGroupsResult,
     ShareAcknowledgeRequest,
@@ -68,6 +72,8 @@ from logstore.broker.share.requests import (
     ShareFetchResult,
     ShareGroupHeartbeat,
     ShareGroupHeartbeatResult,
+    ShareGroupOffsets,
+    ShareOffsetsQuery,
 )
 from logstore.broker.transactions.requests import (
     AddOffsetsToTransaction,
@@ -277,4 +283,16 @@ class Broker(Protocol):
 
     def delete_share_groups(self, names: tuple[str, ...]) -> Pending[dict[str, ErrorCode]]:
         """Delete share groups without members, with what they know of records."""
+        ...
+
+    def share_group_offsets(self, query: ShareOffsetsQuery) -> Pending[ShareGroupOffsets]:
+        """How far a share group is."""
+        ...
+
+    def alter_share_group_offsets(self, request: AlterShareOffsets) -> Pending[AlterShareOffsetsResult]:
+        """Set how far a share group without members is."""
+        ...
+
+    def delete_share_group_offsets(self, request: DeleteShareOffsets) -> Pending[DeleteShareOffsetsResult]:
+        """Forget what a share group without members has done of topics."""
         ...

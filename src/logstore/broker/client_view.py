@@ -130,6 +130,9 @@ class ClientView:
     list_share_groups = _measured(Broker.list_share_groups)
     describe_share_groups = _measured(Broker.describe_share_groups)
     delete_share_groups = _measured(Broker.delete_share_groups)
+    share_group_offsets = _measured(Broker.share_group_offsets)
+    alter_share_group_offsets = _measured(Broker.alter_share_group_offsets)
+    delete_share_group_offsets = _measured(Broker.delete_share_group_offsets)
 
 
 def _fetched_bytes(result: FetchResult | ShareFetchResult) -> int:

@@ -105,6 +105,10 @@ from logstore.broker.share.coordinator import ShareCoordinator
 from logstore.broker.share.exchanging import refused
 from logstore.broker.share.kept import ShareStates
 from logstore.broker.share.requests import (
+    AlterShareOffsets,
+    AlterShareOffsetsResult,
+    DeleteShareOffsets,
+    DeleteShareOffsetsResult,
     DescribedShareGroup,
     ListShareGroupsResult,
     ShareAcknowledgeRequest,
@@ -113,6 +117,8 @@ from logstore.broker.share.requests import (
     ShareFetchResult,
     ShareGroupHeartbeat,
     ShareGroupHeartbeatResult,
+    ShareGroupOffsets,
+    ShareOffsetsQuery,
 )
 from logstore.broker.storing.group_settings import StoredGroupSettings
 from logstore.broker.storing.quotas import StoredQuotas
@@ -556,6 +562,27 @@ class LocalBroker:
         return self._ask_share_groups(
             lambda groups: Answered({each: groups.delete(each) for each in names}),
             lambda code, _: dict.fromkeys(names, code),
+        )
+
+    @counted(of_result)
+    def share_group_offsets(self, query: ShareOffsetsQuery) -> Pending[ShareGroupOffsets]:
+        return self._ask_share_groups(
+            lambda groups: Answered(groups.offsets(query)),
+            lambda code, why: ShareGroupOffsets(code, query.group, message=why),
+        )
+
+    @counted(of_result)
+    def alter_share_group_offsets(self, request: AlterShareOffsets) -> Pending[AlterShareOffsetsResult]:
+        return self._ask_share_groups(
+            lambda groups: Answered(groups.alter_offsets(request)),
+            lambda code, why: AlterShareOffsetsResult(code, message=why),
+        )
+
+    @counted(of_result)
+    def delete_share_group_offsets(self, request: DeleteShareOffsets) -> Pending[DeleteShareOffsetsResult]:
+        return self._ask_share_groups(
+            lambda groups: Answered(groups.delete_offsets(request)),
+            lambda code, why: DeleteShareOffsetsResult(code, message=why),
         )
 
     def _ask_share_groups(

@@ -80,6 +80,9 @@ class ApiKey(IntEnum):
     READ_SHARE_GROUP_STATE = 84
     WRITE_SHARE_GROUP_STATE = 85
     DELETE_SHARE_GROUP_STATE = 86
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90
+    ALTER_SHARE_GROUP_OFFSETS = 91
+    DELETE_SHARE_GROUP_OFFSETS = 92
 
 
 class Api:
@@ -196,6 +199,9 @@ _TABLE: Final = (
     Api(ApiKey.READ_SHARE_GROUP_STATE, "shares", 0, 0, 0),
     Api(ApiKey.WRITE_SHARE_GROUP_STATE, "shares", 0, 1, 0),
     Api(ApiKey.DELETE_SHARE_GROUP_STATE, "shares", 0, 0, 0),
+    Api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, "shares", 0, 1, 0),
+    Api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, "shares", 0, 0, 0),
+    Api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, "shares", 0, 0, 0),
 )
 
 APIS: Final[Mapping[ApiKey, Api]] = MappingProxyType({api.key: api for api in _TABLE})

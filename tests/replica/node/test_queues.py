@@ -13,6 +13,7 @@ import logstore
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import wait_for
 from logstore.broker.share.kept import AS_SET, Beginning, Reading, Writing
+from logstore.broker.share.requests import AlterShareOffsets, DeleteShareOffsets, ShareOffsetsQuery
 from logstore.broker.share.states import RecordState
 from logstore.broker.share.stored import ShareChange
 from logstore.broker.storing.shares import ShareStorage
@@ -566,3 +567,85 @@ def test_what_nodes_tell_of_queues_by_metrics(three):
             assert sum(told("taken_jobs").values()) == 0
         eventually(lambda: told("workers") == {("w",): 0})
         assert sum(told("waiting_jobs").values()) == 6
+
+
+# How far groups are
+
+
+class HowFar:
+    """What administrators ask and say of a group, through one node."""
+
+    def __init__(self, connected, group="g"):
+        self.broker, self.group = connected._broker, group
+
+    def ask(self, *partitions):
+        """Start offset and lag in each partition, or the error."""
+        query = ShareOffsetsQuery(self.group, partitions or None)
+        found = wait_for(self.broker.share_group_offsets(query), TIMEOUT)
+        assert found.error is NONE
+        return {
+            each.partition.partition: each.error or (each.start_offset, each.lag) for each in found.partitions
+        }
+
+    def set(self, **offsets):
+        places = tuple((TopicPartition(name[:-1], int(name[-1])), offset) for name, offset in offsets.items())
+        return wait_for(self.broker.alter_share_group_offsets(AlterShareOffsets(self.group, places)), TIMEOUT)
+
+    def forget(self, *topics):
+        return wait_for(
+            self.broker.delete_share_group_offsets(DeleteShareOffsets(self.group, topics)), TIMEOUT
+        )
+
+
+def test_how_far_a_group_is_is_asked_and_set(three):
+    """3 s. Each partition is led by another node."""
+    create(three)
+    with logstore.connect(*three.addresses) as connected:
+        of_group = HowFar(connected)
+        with connected.producer(acks="all") as producer:
+            for number in range(30):
+                producer.send("jobs", b"%d" % number, partition=number % 3)
+        assert of_group.set(jobs0=0).error is ErrorCode.GROUP_ID_NOT_FOUND
+        assert of_group.forget("jobs").error is ErrorCode.GROUP_ID_NOT_FOUND
+        with connected.queue("jobs", group="g") as queue:
+            drain(queue, 30)
+            assert of_group.ask() == dict.fromkeys(range(3), (10, 0))
+            assert of_group.set(jobs0=0).error is ErrorCode.NON_EMPTY_GROUP
+            assert of_group.forget("jobs").error is ErrorCode.NON_EMPTY_GROUP
+        result = of_group.set(jobs0=4, jobs1=11, jobs2=10, jobs9=0, none0=0)
+        assert (result.error, {str(each): code.name for each, code in result.errors.items()}) == (
+            NONE,
+            {
+                "jobs-0": "NONE",
+                "jobs-1": "INVALID_REQUEST",
+                "jobs-2": "NONE",
+                "jobs-9": "UNKNOWN_TOPIC_OR_PARTITION",
+                "none-0": "UNKNOWN_TOPIC_OR_PARTITION",
+            },
+        )
+        assert of_group.ask() == {0: (4, 6), 1: (10, 0), 2: (10, 0)}
+        (status,) = connected.queues()
+        assert (status.state, status.waiting_count, len(status.partitions)) == ("Empty", 6, 3)
+        with connected.queue("jobs", group="g") as queue:
+            again = drain(queue, 6)
+            assert sorted(again) == [(3 * offset, 1) for offset in range(4, 10)]
+        assert of_group.ask() == dict.fromkeys(range(3), (10, 0))
+        result = of_group.forget("jobs", "none")
+        assert result.errors == {"jobs": NONE, "none": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        with connected.queue("jobs", group="g") as queue:
+            assert sorted(drain(queue, 30)) == [(number, 1) for number in range(30)]
+
+
+def test_how_far_a_group_is_survives_the_nodes_that_know(three):
+    """3 s."""
+    create(three, partitions=1)
+    with logstore.connect(*three.addresses) as connected:
+        of_group = HowFar(connected)
+        send(connected, 10)
+        with connected.queue("jobs", group="g") as queue:
+            drain(queue, 10)
+        assert of_group.set(jobs0=7).error is NONE
+        three.crash(three.leader_of(SHARE_STATES).node_id)
+        eventually(lambda: of_group.ask() == {0: (7, 3)})
+        with connected.queue("jobs", group="g") as queue:
+            assert sorted(drain(queue, 3)) == [(7, 1), (8, 1), (9, 1)]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import logstore
-from logstore.errors import ReadOnlyError, StorageError
+from logstore.errors import ReadOnlyError, StorageError, UsageError
 from logstore.wire.apis import ApiKey
 from logstore.wire.messages.cluster.metadata import MetadataRequest
 from tests.permissions import let_others_in
@@ -56,7 +56,7 @@ def test_it_may_be_deep(tmp_path):
         store.create_topic("t")
         with logstore.connect(listener.address) as elsewhere:
             assert elsewhere.topics() == {"t": 1}
-        with pytest.raises(StorageError, match="in use"):
+        with pytest.raises(UsageError, match="shared already"):
             store.share()
 
 

@@ -56,9 +56,12 @@ from logstore.broker.share.requests import (
     JOINING,
     AcknowledgeBatch,
     AcknowledgePartition,
+    AlterShareOffsets,
+    DeleteShareOffsets,
     ShareAcknowledgeRequest,
     ShareFetchRequest,
     ShareGroupHeartbeat,
+    ShareOffsetsQuery,
     TopicIdPartition,
 )
 from logstore.broker.transactions.requests import (
@@ -139,6 +142,10 @@ REQUESTS = [
     ("list_share_groups", None),
     ("describe_share_groups", ("g", "h")),
     ("delete_share_groups", ("g", "h")),
+    ("share_group_offsets", ShareOffsetsQuery("g")),
+    ("share_group_offsets", ShareOffsetsQuery("g", BOTH)),
+    ("alter_share_group_offsets", AlterShareOffsets("g", tuple((each, 0) for each in BOTH))),
+    ("delete_share_group_offsets", DeleteShareOffsets("g", ("t", "u"))),
 ]
 WANTED = {
     "produce": list(BOTH),

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import code_of
@@ -24,6 +25,10 @@ from logstore.broker.share.held import NO_LIMIT, HeldPartition, ShareStorage, fi
 from logstore.broker.share.requests import (
     HEARTBEAT_INTERVAL_MS,
     LEAVING,
+    AlterShareOffsets,
+    AlterShareOffsetsResult,
+    DeleteShareOffsets,
+    DeleteShareOffsetsResult,
     DescribedShareGroup,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResult,
@@ -32,6 +37,10 @@ from logstore.broker.share.requests import (
     ShareGroupConfig,
     ShareGroupHeartbeat,
     ShareGroupHeartbeatResult,
+    ShareGroupOffsets,
+    ShareOffset,
+    ShareOffsetsQuery,
+    SharePartitionState,
     TopicIdPartition,
 )
 from logstore.broker.share.stored import ShareState
@@ -42,13 +51,25 @@ from logstore.logdir.directory import LogDirectory
 from logstore.model import TopicPartition
 
 
+class StoredStates(ShareStorage, Protocol):
+    """A storage that knows what it has."""
+
+    def find(self, key: ShareKey) -> ShareState | None:
+        """The state of one share-partition; None if it has none.
+
+        Raises:
+            LogstoreError: it cannot be read.
+        """
+        ...
+
+
 class ShareCoordinator:
     """Of one directory. All methods may be called from many threads."""
 
     def __init__(
         self,
         directory: LogDirectory,
-        storage: ShareStorage,
+        storage: StoredStates,
         stored: Mapping[ShareKey, ShareState],
         when_durable: WhenDurable,
     ) -> None:
@@ -337,15 +358,129 @@ class ShareCoordinator:
         """Forget a group without members, and how far it was."""
         self._expire([name])
         with self._lock:
+            keys = self._keys_locked(name)
+        # If a power cut undid it, jobs that are given again from now on would count as done.
+        return self._replace(name, dict.fromkeys(keys))
+
+    def offsets(self, query: ShareOffsetsQuery) -> ShareGroupOffsets:
+        """Where a group is."""
+        found = self.describe(query.group)
+        if found.error is not ErrorCode.NONE:
+            return ShareGroupOffsets(found.error, query.group, message=found.message)
+        states = {each.partition: each for each in found.partitions}
+        partitions = tuple(states) if query.partitions is None else query.partitions
+        return ShareGroupOffsets(
+            ErrorCode.NONE, query.group, tuple(self._offset(each, states.get(each)) for each in partitions)
+        )
+
+    def _offset(self, partition: TopicPartition, state: SharePartitionState | None) -> ShareOffset:
+        try:
+            leader_epoch = max(self._directory.log(partition).leader_epoch, 0)
+        except UnknownTopicError:
+            return ShareOffset(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        except LogstoreError:  # it is damaged; where the group is, is known all the same
+            leader_epoch = 0
+        if state is None:
+            return ShareOffset(partition)
+        return ShareOffset(partition, ErrorCode.NONE, state.start_offset, leader_epoch, state.undone_count)
+
+    def alter_offsets(self, request: AlterShareOffsets) -> AlterShareOffsetsResult:
+        """Set where a group without members is."""
+        self._expire([request.group])
+        states: dict[ShareKey, ShareState | None] = {}
+        errors: dict[TopicPartition, ErrorCode] = {}
+        for partition, offset in request.offsets:
+            try:
+                key, state = self._state_at(request.group, partition, offset)
+            except LogstoreError as error:
+                errors[partition] = code_of(error)
+            else:
+                errors[partition] = ErrorCode.NONE
+                states[key] = state
+        code = self._replace(request.group, states)
+        return AlterShareOffsetsResult(code, errors if code is ErrorCode.NONE else {})
+
+    def _state_at(self, group: str, partition: TopicPartition, offset: int) -> tuple[ShareKey, ShareState]:
+        """
+        Raises:
+            LogstoreError: there is no such partition, or no such offset in it.
+        """
+        log, topic_id = self._directory.log(partition), self._directory.topic(partition.topic).topic_id
+        if not 0 <= offset <= log.high_watermark:
+            raise UsageError(f"{partition} has offsets up to {log.high_watermark}, and {offset} is none")
+        return ShareKey(group, topic_id, partition.partition), ShareState(0, max(log.leader_epoch, 0), offset)
+
+    def delete_offsets(self, request: DeleteShareOffsets) -> DeleteShareOffsetsResult:
+        """Forget what a group without members has done of topics."""
+        self._expire([request.group])
+        ids = {entry.name: entry.topic_id for entry in self._directory.topics()}
+        with self._lock:
+            keys = self._keys_locked(request.group)
+        begun = {key.topic_id for key in keys}
+        errors = {
+            name: ErrorCode.NONE if ids.get(name) in begun else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            for name in request.topics
+        }
+        meant = {ids[name] for name, code in errors.items() if code is ErrorCode.NONE}
+        code = self._replace(request.group, {key: None for key in keys if key.topic_id in meant})
+        return DeleteShareOffsetsResult(code, errors if code is ErrorCode.NONE else {})
+
+    def _keys_locked(self, name: str) -> list[ShareKey]:
+        """What a group has begun."""
+        group = self._groups.get(name)
+        keys = [key for key in self._stored if key.group_id == name]
+        return keys + ([] if group is None else [held.key for held in group.held.values()])
+
+    def _replace(self, name: str, changes: Mapping[ShareKey, ShareState | None]) -> ErrorCode:
+        """Store other states of a group without members, durably; None for none."""
+        with self._lock:
+            code = self._why_unchangeable_locked(name)
             group = self._groups.get(name)
-            if group is not None and group.members:
-                return ErrorCode.NON_EMPTY_GROUP
-            keys = [key for key in self._stored if key.group_id == name]
-            keys += [] if group is None else [each.key for each in group.held.values()]
-            if group is None and not keys:
-                return ErrorCode.GROUP_ID_NOT_FOUND
-            # If a power cut undid it, jobs that are given again from now on would count as done.
-            return self._forget_locked(keys, flush=True)
+            held = [] if group is None else [each for each in group.held.values() if each.key in changes]
+        if code is not ErrorCode.NONE:
+            return code
+        for each in held:  # requests of members that are gone may still be under way
+            each.give_up(ErrorCode.UNKNOWN_MEMBER_ID)
+        with self._lock:
+            code = self._why_unchangeable_locked(name)  # a member may have come
+            if code is ErrorCode.NONE:
+                code = self._store_locked(changes)
+            try:
+                self._take_up_again_locked(name, changes)
+            except LogstoreError as error:
+                code = code_of(error)
+            return code
+
+    def _store_locked(self, changes: Mapping[ShareKey, ShareState | None]) -> ErrorCode:
+        try:
+            self._storage.write(changes.items(), flush=True)
+        except LogstoreError as error:
+            return code_of(error)
+        return ErrorCode.NONE
+
+    def _why_unchangeable_locked(self, name: str) -> ErrorCode:
+        group = self._groups.get(name)
+        if group is not None and group.members:
+            return ErrorCode.NON_EMPTY_GROUP
+        is_known = group is not None or self._keys_locked(name)
+        return ErrorCode.NONE if is_known else ErrorCode.GROUP_ID_NOT_FOUND
+
+    def _take_up_again_locked(self, name: str, keys: Iterable[ShareKey]) -> None:
+        """Go on with what is stored.
+
+        Raises:
+            LogstoreError: it cannot be read, or where members begin that have come cannot be stored.
+        """
+        group = self._groups.get(name)
+        self._let_go_locked(keys)
+        for key in keys:
+            state = self._storage.find(key)
+            if state is not None:
+                self._stored[key] = state
+                self._known.add((name, key.topic_id))
+        if group is not None and group.members and group.config is not None:
+            topics = {topic for member in group.members.values() for topic in member.topics}
+            self._hold_locked(group, self._entries(topics, waits_for_topics=True), group.config)
 
     def forget_topic(self, topic_id: uuid.UUID) -> ErrorCode:
         """A topic was deleted: what groups know of its records goes, too."""
@@ -357,22 +492,25 @@ class ShareCoordinator:
                 for held in group.held.values()
                 if held.key.topic_id == topic_id
             ]
-            return self._forget_locked(keys, flush=False)  # its id is never used again
+            return self._forget_locked(keys)  # without a flush: its id is never used again
 
-    def _forget_locked(self, keys: Sequence[ShareKey], *, flush: bool) -> ErrorCode:
+    def _forget_locked(self, keys: Sequence[ShareKey]) -> ErrorCode:
         try:
-            self._storage.write(((key, None) for key in keys), flush=flush)
+            self._storage.write((key, None) for key in keys)
         except LogstoreError as error:
             return code_of(error)
+        self._let_go_locked(keys)
+        return ErrorCode.NONE
+
+    def _let_go_locked(self, keys: Iterable[ShareKey]) -> None:
         gone = set(keys)
-        for key in keys:
+        for key in gone:
             self._stored.pop(key, None)
             self._known.discard((key.group_id, key.topic_id))
         for group in list(self._groups.values()):
             group.held = {name: held for name, held in group.held.items() if held.key not in gone}
             if not group.held and not group.members:
                 del self._groups[group.name]
-        return ErrorCode.NONE
 
 
 def _partitions_of(entry: TopicEntry) -> tuple[TopicIdPartition, ...]:

@@ -177,6 +177,12 @@ class HeldPartition:
         self._ended = code
         self.wake()
 
+    def give_up(self, code: ErrorCode) -> None:
+        """The same; when it returns, nothing is being stored of it any more."""
+        self.end(code)
+        with self._lock:
+            pass
+
     # Taking
 
     def exchange(
@@ -331,7 +337,7 @@ class HeldPartition:
                 self._take_in_burial_locked(outcomes)
 
     def _to_bury_locked(self) -> list[Span]:
-        if not self._records.has_failed:
+        if self.has_ended or not self._records.has_failed:
             return []
         if self._clock.monotonic_ms() >= self._bury_from_ms:
             self._set_aside = []

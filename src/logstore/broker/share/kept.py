@@ -31,6 +31,12 @@ class Beginning(NamedTuple):
 
     key: ShareKey
     start_offset: int = AS_SET
+    anew: bool = False
+    """Whatever it has done: its leader hears that what it knows does not count any more."""
+
+
+JUST_LOOKS: Final = -1
+"""The leader epoch of one who reads a state, and takes nothing up."""
 
 
 class Reading(NamedTuple):
@@ -67,8 +73,8 @@ class ShareStates(Protocol):
     """The share coordinator. It answers when all in-sync replicas have what it has written."""
 
     def begin(self, wanted: Sequence[Beginning]) -> Pending[Codes]:
-        """Of what a group has begun already, nothing changes. Of a topic that it works on already, new
-        partitions are read from their beginning."""
+        """Of what a group has begun already, nothing changes, unless it begins anew. Of a topic that it works
+        on already, new partitions are read from their beginning."""
         ...
 
     def read(self, wanted: Sequence[Reading]) -> Pending[Mapping[ShareKey, ReadState]]: ...

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 
 from logstore.broker.codes import ErrorCode
@@ -27,6 +28,10 @@ SESSION_TIMEOUT_MS: Final = 45_000
 """The same of a member elsewhere: Kafka's ``group.share.session.timeout.ms``."""
 HEARTBEAT_INTERVAL_MS: Final = 5_000
 """How often such a member is to be heard of: Kafka's ``group.share.heartbeat.interval.ms``."""
+NOT_BEGUN: Final = -1
+"""The start offset of a group that has not begun with a partition."""
+UNKNOWN_LAG: Final = -1
+
 ASSIGNOR: Final = "simple"
 """Kafka's name of the only way to assign partitions here: all to each member."""
 
@@ -247,6 +252,72 @@ class SharePartitionState(NamedTuple):
         """Offsets that no worker has: that were never given to one, were released, or put off, or wait for a
         dead-letter topic that takes them."""
         return self.available_count + self.high_watermark - self.end_offset
+
+    @property
+    def undone_count(self) -> int:
+        """Offsets that are not done: that wait, or that a worker has."""
+        return self.waiting_count + self.acquired_count
+
+
+class ShareOffsetsQuery(NamedTuple):
+    """Where a share group is."""
+
+    group: str
+    partitions: tuple[TopicPartition, ...] | None = None
+    """None: in all partitions that it has begun."""
+
+
+class ShareOffset(NamedTuple):
+    """Where a share group is in one partition."""
+
+    partition: TopicPartition
+    error: ErrorCode = ErrorCode.NONE
+    start_offset: int = NOT_BEGUN
+    """All below is done."""
+    leader_epoch: int = 0
+    lag: int = UNKNOWN_LAG
+    """How many offsets are not done (KIP-1226)."""
+
+
+class ShareGroupOffsets(NamedTuple):
+    """The answer to a :class:`ShareOffsetsQuery`."""
+
+    error: ErrorCode
+    group: str
+    partitions: tuple[ShareOffset, ...] = ()
+    message: str | None = None
+
+
+class AlterShareOffsets(NamedTuple):
+    """Set where a share group is. What it has done from there on does not count any more."""
+
+    group: str
+    offsets: tuple[tuple[TopicPartition, int], ...]
+
+
+class AlterShareOffsetsResult(NamedTuple):
+    """What became of each."""
+
+    error: ErrorCode
+    """Why nothing was changed."""
+    errors: Mapping[TopicPartition, ErrorCode] = MappingProxyType({})
+    message: str | None = None
+
+
+class DeleteShareOffsets(NamedTuple):
+    """Forget what a share group has done of topics."""
+
+    group: str
+    topics: tuple[str, ...]
+
+
+class DeleteShareOffsetsResult(NamedTuple):
+    """What became of each."""
+
+    error: ErrorCode
+    """Why nothing was changed."""
+    errors: Mapping[str, ErrorCode] = MappingProxyType({})
+    message: str | None = None
 
 
 class ListShareGroupsResult(NamedTuple):

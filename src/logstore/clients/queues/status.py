@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from logstore.arguments import did_you_mean
@@ -14,6 +15,8 @@ from logstore.broker.share.requests import (
     LEAVING,
     DescribedShareGroup,
     ShareGroupHeartbeat,
+    ShareGroupOffsets,
+    ShareOffsetsQuery,
     SharePartitionState,
 )
 from logstore.broker.storing.share_groups import describe_stored
@@ -36,7 +39,8 @@ class QueueStatus(NamedTuple):
     workers: int
     """How many there are; 0 if that is not known."""
     partitions: tuple[SharePartitionState, ...]
-    """How far it is in each partition."""
+    """How far it is in each partition; none if that is not known. A broker elsewhere tells how many jobs are
+    not done: those that workers have count as waiting then."""
 
     @property
     def waiting_count(self) -> int:
@@ -75,7 +79,32 @@ def statuses(broker: Broker) -> list[QueueStatus]:
     described = wait_for(broker.describe_share_groups(_names(broker)), _SECONDS)
     if described is None:
         raise RetriableError("the broker did not tell of the queues")
-    return [_status(each) for each in described if each.error is not ErrorCode.GROUP_ID_NOT_FOUND]
+    return [_status(each) for each in _with_partitions(broker, described)]
+
+
+def _with_partitions(broker: Broker, described: Iterable[DescribedShareGroup]) -> list[DescribedShareGroup]:
+    """Those that are there, and how far they are, where the broker tells that apart."""
+    groups = [each for each in described if each.error is not ErrorCode.GROUP_ID_NOT_FOUND]
+    asked = {
+        each.group: broker.share_group_offsets(ShareOffsetsQuery(each.group))
+        for each in groups
+        if each.error is ErrorCode.NONE and not each.partitions
+    }
+    told = {group: wait_for(pending, _SECONDS) for group, pending in asked.items()}
+    return [
+        each._replace(partitions=_by_lag(offsets)) if (offsets := told.get(each.group)) is not None else each
+        for each in groups
+    ]
+
+
+def _by_lag(offsets: ShareGroupOffsets) -> tuple[SharePartitionState, ...]:
+    return tuple(
+        SharePartitionState(
+            each.partition, each.start_offset, each.start_offset, 0, 0, each.start_offset + each.lag
+        )
+        for each in sorted(offsets.partitions)
+        if each.start_offset >= 0 and each.lag >= 0
+    )
 
 
 def statuses_as_stored(directory: WatchedDirectory, storage: ShareStorage) -> list[QueueStatus]:

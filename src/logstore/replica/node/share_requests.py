@@ -11,6 +11,10 @@ from logstore.broker.coordinating import ConsumerGroups
 from logstore.broker.pending import Answered, Pending
 from logstore.broker.share.kept import Names, first_error
 from logstore.broker.share.requests import (
+    AlterShareOffsets,
+    AlterShareOffsetsResult,
+    DeleteShareOffsets,
+    DeleteShareOffsetsResult,
     DescribedShareGroup,
     ListShareGroupsResult,
     ShareAcknowledgeRequest,
@@ -19,6 +23,8 @@ from logstore.broker.share.requests import (
     ShareFetchResult,
     ShareGroupHeartbeat,
     ShareGroupHeartbeatResult,
+    ShareGroupOffsets,
+    ShareOffsetsQuery,
 )
 from logstore.broker.storing.share_groups import ELSEWHERE_STATE
 from logstore.config import TopicConfig
@@ -32,6 +38,7 @@ from logstore.replica.node.sharing.asking import StateAsker
 from logstore.replica.node.sharing.led import LedShares
 from logstore.replica.node.sharing.letters import LetterBox
 from logstore.replica.node.sharing.members import ShareMembers
+from logstore.replica.node.sharing.offsets import ShareOffsets
 from logstore.replica.node.sharing.settings import ClusterGroupSettings
 from logstore.replica.node.sharing.states import LedStates
 from logstore.replica.node.telling import TopicsOfCluster
@@ -69,6 +76,7 @@ class ShareBroker(TransactionBroker):
             directory, replicas, self._states, self.group_settings.config_of, self._letters
         )
         self._all_topics = TopicsOfCluster(view)
+        self._offsets = ShareOffsets(node_id, view, self._all_topics, self._states, self.list_offsets, peers)
         self._was_deleted = was_deleted
         self._members = self._no_members()
 
@@ -183,6 +191,22 @@ class ShareBroker(TransactionBroker):
             return then(told, lambda each: {**codes, **dict(zip(asked, map(first_error, each), strict=True))})
 
         return self._ask_members(delete, lambda code: dict.fromkeys(names, code))
+
+    def share_group_offsets(self, query: ShareOffsetsQuery) -> Pending[ShareGroupOffsets]:
+        return self._ask_members(
+            lambda members: self._offsets.describe(members, query),
+            lambda code: ShareGroupOffsets(code, query.group),
+        )
+
+    def alter_share_group_offsets(self, request: AlterShareOffsets) -> Pending[AlterShareOffsetsResult]:
+        return self._ask_members(
+            lambda members: self._offsets.alter(members, request), AlterShareOffsetsResult
+        )
+
+    def delete_share_group_offsets(self, request: DeleteShareOffsets) -> Pending[DeleteShareOffsetsResult]:
+        return self._ask_members(
+            lambda members: self._offsets.delete(members, request), DeleteShareOffsetsResult
+        )
 
 
 def _stored(name: str, found: Names) -> DescribedShareGroup:

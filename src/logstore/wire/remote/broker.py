@@ -71,6 +71,10 @@ from logstore.broker.requests import (
     TopicsResult,
 )
 from logstore.broker.share.requests import (
+    AlterShareOffsets,
+    AlterShareOffsetsResult,
+    DeleteShareOffsets,
+    DeleteShareOffsetsResult,
     DescribedShareGroup,
     ListShareGroupsResult,
     ShareAcknowledgeRequest,
@@ -79,6 +83,8 @@ from logstore.broker.share.requests import (
     ShareFetchResult,
     ShareGroupHeartbeat,
     ShareGroupHeartbeatResult,
+    ShareGroupOffsets,
+    ShareOffsetsQuery,
 )
 from logstore.broker.transactions.requests import (
     AddOffsetsToTransaction,
@@ -118,6 +124,7 @@ from logstore.wire.remote.translate import (
     moving,
     quotas,
     records,
+    share_offsets,
     shares,
     topics,
     transactions,
@@ -453,6 +460,15 @@ class RemoteBroker:
 
     def delete_share_groups(self, names: tuple[str, ...]) -> Pending[dict[str, ErrorCode]]:
         return self._of_coordinators(Kind.GROUP, groups.DELETE_GROUPS, names, dict)
+
+    def share_group_offsets(self, query: ShareOffsetsQuery) -> Pending[ShareGroupOffsets]:
+        return self._ask(self._coordinators.of(Kind.GROUP, query.group), share_offsets.DESCRIBE, query)
+
+    def alter_share_group_offsets(self, request: AlterShareOffsets) -> Pending[AlterShareOffsetsResult]:
+        return self._ask(self._coordinators.of(Kind.GROUP, request.group), share_offsets.ALTER, request)
+
+    def delete_share_group_offsets(self, request: DeleteShareOffsets) -> Pending[DeleteShareOffsetsResult]:
+        return self._ask(self._coordinators.of(Kind.GROUP, request.group), share_offsets.DELETE, request)
 
     # Asking
 

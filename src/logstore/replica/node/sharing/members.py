@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.consumer_groups.topics import Topics
@@ -168,6 +168,12 @@ class ShareMembers:
             self._groups.pop(name, None)
             self._begun.pop(name, None)
             return NONE
+
+    def forget_topics(self, name: str, topic_ids: Container[uuid.UUID]) -> None:
+        """A group without members begins with these topics anew."""
+        with self._lock:
+            begun = self._begun.get(name, set())
+            self._begun[name] = {each for each in begun if each[0] not in topic_ids}
 
     def keys_of(self, name: str) -> list[ShareKey]:
         """All partitions that there are, as those of one group."""

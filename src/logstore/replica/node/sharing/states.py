@@ -16,7 +16,16 @@ from typing import Final, TypeVar
 from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.failures import code_of
 from logstore.broker.pending import Answered, Pending
-from logstore.broker.share.kept import AS_SET, Beginning, Codes, Names, Reading, ReadState, Writing
+from logstore.broker.share.kept import (
+    AS_SET,
+    JUST_LOOKS,
+    Beginning,
+    Codes,
+    Names,
+    Reading,
+    ReadState,
+    Writing,
+)
 from logstore.broker.share.stored import ShareChange, ShareState
 from logstore.broker.storing.shares import ShareStorage
 from logstore.errors import LogstoreError
@@ -73,8 +82,8 @@ class TermOfStates:
         with self._lock:
             known = set(self._partitions)
             changes: list[tuple[ShareKey, _Change]] = []
-            for key, start in wanted:
-                if self._storage.find(key) is None:
+            for key, start, anew in wanted:
+                if anew or self._storage.find(key) is None:
                     is_more = (key.group_id, key.topic_id) in known
                     start = 0 if is_more and start == AS_SET else start
                     changes.append((key, ShareState(self._new_state_epoch(), 0, start)))
@@ -95,6 +104,8 @@ class TermOfStates:
                 state = self._storage.find(key)
                 if state is None:
                     found[key] = ReadState(ErrorCode.GROUP_ID_NOT_FOUND)
+                elif epoch == JUST_LOOKS:
+                    found[key] = ReadState(NONE, state)
                 elif epoch < state.leader_epoch:
                     found[key] = ReadState(ErrorCode.FENCED_LEADER_EPOCH)
                 else:

@@ -8,6 +8,7 @@ from logstore.broker.share.kept import Beginning
 from logstore.wire.handlers.call import Call
 from logstore.wire.handlers.shares.kept import answer_codes, parts_of, refused
 from logstore.wire.messages.shares.initialize_share_group_state import (
+    BEGINS_ANEW,
     InitializeShareGroupStateRequest,
     InitializeShareGroupStateResponse,
 )
@@ -18,7 +19,7 @@ def answer(
 ) -> Pending[InitializeShareGroupStateResponse]:
     """A group is to work on partitions."""
     parts = parts_of(request.group_id, request.topics)
-    wanted = [Beginning(key, each.start_offset) for key, each in parts]
+    wanted = [Beginning(key, each.start_offset, each.state_epoch >= BEGINS_ANEW) for key, each in parts]
     return answer_codes(
         call, dict(parts), lambda states: states.begin(wanted), InitializeShareGroupStateResponse
     )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from logstore.format.messages.fields import NO_UUID, Int32, Int64, String, Uuid
 from logstore.wire.messages.shares.kept import TopicResult
+
+BEGINS_ANEW: Final = 1
+"""As the state epoch: the group begins there whatever it has done. Kafka gives the epoch itself; here the
+share coordinator counts."""
 
 
 class Partition(NamedTuple):
@@ -13,6 +17,7 @@ class Partition(NamedTuple):
 
     partition: Int32 = 0
     state_epoch: Int32 = 0
+    """0: nothing changes where it has begun already."""
     start_offset: Int64 = 0
     """-1: where the group's settings say."""
 

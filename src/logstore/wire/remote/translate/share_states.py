@@ -19,6 +19,7 @@ from logstore.wire.messages.shares import (
     read_share_group_state,
     write_share_group_state,
 )
+from logstore.wire.messages.shares.initialize_share_group_state import BEGINS_ANEW
 from logstore.wire.messages.shares.kept import Partition, StateBatch, Topic
 from logstore.wire.remote.codes import code_of_number
 from logstore.wire.remote.nodes import Lane
@@ -68,7 +69,9 @@ BEGIN: Final = Translation[Sequence[Beginning], Codes](
     build=lambda wanted, version: _request(
         initialize_share_group_state.InitializeShareGroupStateRequest,
         initialize_share_group_state.Topic,
-        lambda each: initialize_share_group_state.Partition(each.key.partition, 0, each.start_offset),
+        lambda each: initialize_share_group_state.Partition(
+            each.key.partition, BEGINS_ANEW if each.anew else 0, each.start_offset
+        ),
         wanted,
         _key,
     ),

@@ -1,0 +1,69 @@
+"""AlterShareGroupOffsets."""
+
+from __future__ import annotations
+
+from logstore.broker.codes import NONE, ErrorCode
+from logstore.broker.pending import Answered, Pending
+from logstore.broker.share.requests import AlterShareOffsets, AlterShareOffsetsResult
+from logstore.format.messages.fields import NO_UUID
+from logstore.logdir.acls import Operation
+from logstore.model import TopicPartition
+from logstore.wire.handlers.call import Call
+from logstore.wire.handlers.resolving import resolve
+from logstore.wire.handlers.then import then
+from logstore.wire.messages.shares.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+    PartitionResult,
+    TopicResult,
+)
+
+
+def answer(
+    call: Call, request: AlterShareGroupOffsetsRequest, version: int
+) -> Pending[AlterShareGroupOffsetsResponse]:
+    """Set how far a share group is in the topics that the client may read."""
+    if not call.allows_group(Operation.READ, request.group_id):
+        return Answered(refuse(request, ErrorCode.GROUP_AUTHORIZATION_FAILED, version))
+    codes = {topic.name: resolve(call, Operation.READ, topic.name)[1] for topic in request.topics}
+    offsets = {
+        TopicPartition(topic.name, each.partition): each.start_offset
+        for topic in request.topics
+        if codes[topic.name] is NONE
+        for each in topic.partitions
+    }
+
+    def convert(result: AlterShareOffsetsResult) -> AlterShareGroupOffsetsResponse:
+        if result.error is not NONE:
+            message = result.message or result.error.name
+            return AlterShareGroupOffsetsResponse(error_code=result.error, error_message=message)
+        return AlterShareGroupOffsetsResponse(
+            topics=tuple(
+                TopicResult(
+                    topic.name,
+                    call.node.topics.id_of(topic.name) or NO_UUID,
+                    tuple(
+                        _told(
+                            each.partition,
+                            result.errors.get(TopicPartition(topic.name, each.partition), codes[topic.name]),
+                        )
+                        for each in topic.partitions
+                    ),
+                )
+                for topic in request.topics
+            )
+        )
+
+    asked = AlterShareOffsets(request.group_id, tuple(offsets.items()))
+    return then(call.broker.alter_share_group_offsets(asked), convert)
+
+
+def _told(number: int, code: ErrorCode) -> PartitionResult:
+    return PartitionResult(number, code, None if code is NONE else code.name)
+
+
+def refuse(
+    request: AlterShareGroupOffsetsRequest, code: ErrorCode, version: int
+) -> AlterShareGroupOffsetsResponse:
+    """The error, of the whole request."""
+    return AlterShareGroupOffsetsResponse(error_code=code, error_message=code.name)
