@@ -1,5 +1,6 @@
 """A batch whose records compressed well was appended and acknowledged, however many bytes they had before. No
-reader decompresses more than 64 MiB, so neither this batch nor anything behind it could be read again."""
+reader decompresses more than 64 MiB, so neither this batch nor anything behind it could be read again. A
+client that sent one was told that it had been damaged on its way, and sent it until its time was over."""
 
 import pyarrow
 import pytest
@@ -7,7 +8,9 @@ import pytest
 import logstore
 from logstore import NewRecord, TopicConfig
 from logstore.errors import RecordTooLargeError
-from logstore.format.batch import encode_batch
+from logstore.format.batch import encode_batch, seal_batch
+from logstore.format.compression import Codec, compress
+from logstore.format.header import HEADER_BYTES, decode_header
 
 BYTES = 64 * 1024 * 1024
 LARGE = bytes(BYTES)  # with its length and its key, a little more than that
@@ -57,3 +60,16 @@ def test_the_largest_that_can_be_decompressed_is_compressed(tmp_path):
         topic.extend([LARGE[:-100]], flush=True)
         assert topic[0].size_bytes < BYTES // 100
         assert [len(record.value) for record in topic.read()] == [BYTES - 100]
+
+
+@pytest.mark.parametrize("codec", [Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_a_client_that_compresses_more_is_told_that_it_is_too_much(tmp_path, codec):
+    plain = encode_batch([None], [LARGE], -1)
+    header = decode_header(plain)._replace(attributes=codec)
+    level = -5 if codec is Codec.ZSTD else None
+    batch = seal_batch(header, compress(codec, memoryview(plain)[HEADER_BYTES:], level))
+    with logstore.open(tmp_path) as store:
+        log = store.create_topic("t", config=TopicConfig(max_message_bytes=BYTES))[0]
+        with pytest.raises(RecordTooLargeError, match="which no reader decompresses"):
+            log.append_batch(bytes(batch))
+        assert log.log_end_offset == 0
