@@ -69,6 +69,18 @@ def test_any_pair_of_functions_will_do(topic):
     assert [(record.key, record.value) for record in numbers.read()] == [(7, "seven")]
 
 
+def test_a_key_that_moved_to_another_partition_has_its_later_value(tmp_path):
+    keys = [f"key {number}" for number in range(20)]
+    with logstore.open(tmp_path / "store") as store:
+        topic = store.create_topic("t", partitions=2)
+        prices = topic.serialized(key="text", value="json")
+        prices.extend([(key, "old", 1_700_000_000_000) for key in keys])
+        topic.add_partitions(3)
+        placed = prices.extend([(key, "new", 1_700_000_000_001) for key in keys])
+        assert set(placed) == {0, 1, 2}, "some came from a partition in front, and some from one behind"
+        assert prices.latest() == dict.fromkeys(keys, "new")
+
+
 def test_what_a_serializer_refuses_is_named(topic):
     orders = topic.serialized(key="text", value="json")
     for call, words in (

@@ -321,6 +321,20 @@ def test_something_else_than_a_path_is_refused(bad):
         logstore.open(bad)
 
 
+def test_a_working_directory_that_is_gone_is_no_crash(store, tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    for opening in (
+        lambda: logstore.open("data"),
+        lambda: logstore.open("data", read_only=True),
+        lambda: store.backup("copy"),
+    ):
+        with pytest.raises(StorageError, match="looking at: No such file or directory"):
+            opening()
+
+
 def test_a_file_is_refused(path):
     path.write_text("hello")
     for read_only in (False, True):

@@ -5,6 +5,8 @@ import json
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import (
@@ -162,6 +164,26 @@ def test_more_different_keys_than_are_remembered_still_go_right(monkeypatch):
 
 
 # Records without a key --------------------------------------------------------------------------------------
+
+
+@given(
+    calls=st.lists(st.lists(st.integers(0, 150)), max_size=5),
+    batch_bytes=st.integers(1, 400),
+    held=st.sampled_from([None, [0, 1, 2], [2], [1, 5]]),
+)
+def test_values_are_divided_as_they_are_placed_one_by_one(calls, batch_bytes, held):
+    together, one_by_one = Placement(batch_bytes), Placement(batch_bytes)
+    for sizes in calls:
+        values = [bytes(size) for size in sizes]
+        expected = {}
+        for value in values:
+            expected.setdefault(one_by_one.choose(None, value, 3, held), []).append(value)
+        assert together.divide(values, 3, held) == expected
+
+
+def test_many_values_are_not_placed_one_by_one(topic, monkeypatch):
+    monkeypatch.setattr(Placement, "choose", None)
+    assert sum(map(len, topic.extend([b"v"] * 1_000).values())) == 1_000
 
 
 def test_records_without_a_key_stay_in_a_partition_for_a_batch_and_then_go_on(path):

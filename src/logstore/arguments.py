@@ -101,3 +101,11 @@ def milliseconds_of(when: datetime, name: str) -> int:
 def plain_text(value: Any) -> Any:
     """An instance of a subclass of ``str`` as plain text; anything else unchanged."""
     return str.__str__(value) if isinstance(value, str) and type(value) is not str else value
+
+
+def utf8_bytes(text: str) -> int:
+    """How many bytes text has in UTF-8; 0 if UTF-8 cannot hold it (half of a surrogate pair)."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        return 0

@@ -157,7 +157,7 @@ class TopicConfig(Checked):
     it)."""
     compression_type: str = "producer"
     """The codec on disk. ``producer`` keeps batches as they arrive; records appended directly are then not
-    compressed."""
+    compressed. Nor is a batch that has more than 64 MiB of records: readers decompress no more."""
     compression_gzip_level: int = -1
     """The level for gzip. -1 is zlib's default; 0 is refused."""
     compression_lz4_level: int = 9

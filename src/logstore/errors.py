@@ -94,7 +94,8 @@ class InvalidTimestampError(InvalidRecordError):
 
 
 class RecordTooLargeError(InvalidRecordError):
-    """A batch larger than ``max_message_bytes``, or a set of batches larger than ``segment_bytes``."""
+    """A batch larger than ``max_message_bytes``, a set of batches larger than ``segment_bytes``, or a
+    compressed batch with more than 64 MiB of records."""
 
 
 class OffsetOutOfRangeError(UsageError):

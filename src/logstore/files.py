@@ -400,7 +400,8 @@ class OsFiles:
     """The operating system's file system."""
 
     def absolute(self, path: str) -> str:
-        return os.path.abspath(path)
+        with reported(path, "looking at"):  # the working directory may be gone
+            return os.path.abspath(path)
 
     def open(self, path: str, *, write: bool = False, create: bool = False, private: bool = False) -> File:
         flags = os.O_RDWR if write or create else os.O_RDONLY

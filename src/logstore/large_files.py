@@ -158,7 +158,10 @@ def _copy_piece(source: File, target: File, position: int, size_bytes: int) -> i
 
 def real_path(files: Files, path: str) -> str:
     """The absolute path that a path leads to, through symbolic links."""
-    return os.path.realpath(path) if isinstance(files, OsFiles) else files.absolute(path)
+    if not isinstance(files, OsFiles):
+        return files.absolute(path)
+    with reported(path, "looking at"):  # the working directory may be gone
+        return os.path.realpath(path)
 
 
 def are_on_one_disk(files: Files, path: str, other: str) -> bool:

@@ -255,15 +255,25 @@ class SerializedTopic(Generic[T]):
         memory; :meth:`.Topic.latest` iterates over larger tables. ``follow(table.end_offsets)`` gives every
         change that comes after it, exactly once.
 
+        A key has records in two partitions if the topic got more partitions in between, or if you chose them
+        by hand. Of these the one with the later timestamp counts; a tombstone deletes only what is in its own
+        partition, as in compaction.
+
         Raises:
             InvalidRecordError: a key or value cannot be decoded, or a key is not hashable.
         """
         table = LatestTable()
-        for view in self.topic.latest(isolation=isolation):
+        times: dict[Any, int] = {}
+        views = self.topic.latest(isolation=isolation)
+        for view in views:
             table.end_offsets[view.partition.partition] = view.end_offset
             for found in view:
                 record = self._decode(found)
                 try:
+                    if len(views) > 1:
+                        if times.get(record.key, found.timestamp_ms) > found.timestamp_ms:
+                            continue  # another partition has a later one
+                        times[record.key] = found.timestamp_ms
                     table[record.key] = record.value
                 except TypeError as error:
                     raise InvalidRecordError(

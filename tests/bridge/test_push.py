@@ -432,6 +432,8 @@ def test_names(ends):
     ends.store.create_topic("t")
     with pytest.raises(UsageError, match="name is ''"):
         ends.push("t", name="")
+    with pytest.raises(UsageError, match="must be text"):
+        ends.push("t", name="\ud800")
     with pytest.raises(UnknownTopicError):
         ends.push("nowhere")
     with pytest.raises(logstore.errors.InvalidConfigError, match="acsk"):

@@ -88,6 +88,10 @@ OF_CONSUMERS = [
         "InvalidConfigError: group_instance_id is ''; it must be text, and not empty",
     ),
     (
+        lambda s: consumer(s, group="billing", group_instance_id="\ud800"),
+        "InvalidConfigError: group_instance_id is '\\ud800'; it must be text, and not empty",
+    ),
+    (
         lambda s: s.consumer(["orders"]),
         "UsageError: ['orders'] is no name of a topic; give names, one after the other: 'orders', 'bills'",
     ),

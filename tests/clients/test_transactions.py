@@ -226,6 +226,7 @@ class TestWrongUse:
             {"transactional_id": ""},
             {"transactional_id": 7},
             {"transactional_id": "x" * 32_768},
+            {"transactional_id": "\ud800"},
             {"transactional_id": "x", "acks": 1},
             {"transactional_id": "x", "enable_idempotence": False},
             {"transactional_id": "x", "transaction_timeout_ms": 0},

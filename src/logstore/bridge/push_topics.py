@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
-from logstore.arguments import check_flag, plain_text, shown
+from logstore.arguments import check_flag, plain_text, shown, utf8_bytes
 from logstore.bridge.cluster import ClusterQuestions
 from logstore.bridge.partition_push import PartitionPush, Taken
 from logstore.bridge.progress import PartitionProgress, PushProgress
@@ -96,7 +96,7 @@ def push(
     """
     names = check_names(topics)
     name = plain_text(name)
-    if type(name) is not str or not 0 < len(name.encode("utf-8", "replace")) <= _LONGEST_NAME:
+    if type(name) is not str or not 0 < utf8_bytes(name) <= _LONGEST_NAME:
         raise UsageError(f"name is {shown(name)}; it must be text of 1 to {_LONGEST_NAME} bytes")
     if "transactional_id" in settings:
         raise InvalidConfigError("transactional_id is the bridge's own; it follows from name")

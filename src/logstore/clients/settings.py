@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from logstore.arguments import shown
+from logstore.arguments import shown, utf8_bytes
 from logstore.broker.quotas.precedence import ANONYMOUS, Client
 from logstore.broker.requests import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from logstore.config import Checked, check_choice, check_flag, check_range
@@ -128,7 +128,7 @@ class ProducerConfig(Checked):
         name = self.transactional_id
         if name is None:
             return
-        if not isinstance(name, str) or not 0 < len(name.encode("utf-8", "replace")) <= _LONGEST_NAME:
+        if not isinstance(name, str) or not 0 < utf8_bytes(name) <= _LONGEST_NAME:
             raise InvalidConfigError(
                 f"transactional_id is {shown(name)}; it must be text of 1 to {_LONGEST_NAME} bytes"
             )
@@ -228,7 +228,7 @@ class ConsumerConfig(Checked):
         check_flag(self, "enable_auto_commit")
         client_of(self)
         instance = self.group_instance_id
-        if instance is not None and (type(instance) is not str or not instance):
+        if instance is not None and (type(instance) is not str or not utf8_bytes(instance)):
             raise InvalidConfigError(
                 f"group_instance_id is {shown(instance)}; it must be text, and not empty"
             )

@@ -161,7 +161,7 @@ def encode_batch(
         base_sequence=base_sequence,
         record_count=len(values),
     )
-    return seal_batch(header, compress(codec, records, level)) if codec else _seal_in_place(header, records)
+    return _pack_batch(header, records, level)
 
 
 def _timestamp_bounds(timestamps: Sequence[int] | int) -> tuple[int, int]:
@@ -187,6 +187,18 @@ def seal_batch(header: BatchHeader, records: Bytes) -> bytearray:
     batch = bytearray(HEADER_BYTES)
     batch += records
     return _seal_in_place(header, batch)
+
+
+def _pack_batch(header: BatchHeader, records: bytearray, level: int | None) -> bytearray:
+    """The batch of a header and its records, compressed as the header says. Records that no reader would
+    decompress (MAX_DECOMPRESSED_BYTES) stay as they are. Without a codec, ``records`` has room for the header
+    in front."""
+    codec = header.codec
+    if codec is Codec.NONE:
+        return _seal_in_place(header, records)
+    if len(records) > MAX_DECOMPRESSED_BYTES:
+        return seal_batch(header._replace(attributes=header.attributes & ~CODEC_MASK), records)
+    return seal_batch(header, compress(codec, records, level))
 
 
 def _seal_in_place(header: BatchHeader, batch: bytearray) -> bytearray:
@@ -498,7 +510,7 @@ def encode_records_batch(
         max_timestamp_ms=max(timestamps),
         record_count=len(records),
     )
-    return seal_batch(header, compress(codec, section, level)) if codec else _seal_in_place(header, section)
+    return _pack_batch(header, section, level)
 
 
 def keep_records(
@@ -519,7 +531,7 @@ def keep_records(
         max_timestamp_ms=like.max_timestamp_ms if like.attributes & TIMESTAMP_TYPE_BIT else newest_ms,
         record_count=stays.count(1),
     )
-    return seal_batch(header, compress(codec, kept, level)) if codec else _seal_in_place(header, kept)
+    return _pack_batch(header, kept, level)
 
 
 def _emptied_header(like: BatchHeader) -> BatchHeader:

@@ -75,6 +75,15 @@ def refuse_more(pieces: Iterable[bytes], limit_bytes: int) -> None:
         del piece
 
 
-def too_large(limit_bytes: int) -> CorruptionError:
+class _TooLargeError(CorruptionError):
+    """A stream decompresses to more than the limit. Readers take it for damage; who appends it is told."""
+
+
+def too_large(limit_bytes: int, reason: str = "") -> CorruptionError:
     """The error that every codec raises for a stream that would pass the limit."""
-    return CorruptionError(f"the records decompress to more than the limit of {limit_bytes} bytes")
+    return _TooLargeError(reason or f"the records decompress to more than the limit of {limit_bytes} bytes")
+
+
+def is_too_large(fault: CorruptionError) -> bool:
+    """Whether a batch could not be decoded because its records decompress to more than the limit."""
+    return isinstance(fault, _TooLargeError) or isinstance(fault.__cause__, _TooLargeError)

@@ -101,8 +101,8 @@ def _decompress_zstd_frame(frame: _Frame, limit_bytes: int) -> bytes:
         plain: bytes = _contexts.decompressor.decompress(frame.data, max_output_size=room_bytes)
     except ZstdError as error:
         if frame.content_bytes > limit_bytes:
-            raise CorruptionError(
-                f"a zstd frame is damaged, or has more than {limit_bytes} bytes: {error}"
+            raise too_large(
+                limit_bytes, f"a zstd frame is damaged, or has more than {limit_bytes} bytes: {error}"
             ) from error
         raise CorruptionError(f"damaged zstd frame: {error}") from error
     if len(plain) > limit_bytes:

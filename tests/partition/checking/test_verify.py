@@ -12,9 +12,9 @@ import pytest
 
 import logstore
 from logstore.errors import ClosedError, storage_error
-from logstore.format.batch import encode_batch, seal_batch
+from logstore.format.batch import HEADER_BYTES, decode_header, encode_batch, seal_batch
 from logstore.format.checkpoint import EpochEntry, encode_epoch_checkpoint
-from logstore.format.compression import Codec
+from logstore.format.compression import Codec, compress
 from logstore.format.snapshot import decode_snapshot, encode_snapshot
 from logstore.model import ProducerIdentity
 from logstore.partition.checking.facts_of_files import facts_of_files
@@ -323,9 +323,10 @@ def test_records_that_do_not_decode_under_a_right_checksum(partition):
 
 def test_a_decompression_bomb_is_refused_in_bounded_memory(tmp_path):
     log = open_log(tmp_path / "t-0", max_message_bytes=2**27, segment_bytes=2**28)
-    bomb = encode_batch([None], [bytes(80 * 2**20)], START_MS, codec=Codec.ZSTD)
-    log.append_replicated(bytes(bomb))
-    del bomb
+    plain = encode_batch([None], [bytes(80 * 2**20)], START_MS)
+    header = decode_header(plain)._replace(attributes=Codec.ZSTD)
+    log.append_replicated(bytes(seal_batch(header, compress(Codec.ZSTD, plain[HEADER_BYTES:]))))
+    del plain
     tracemalloc.start()
     report = log.verify()
     peak = tracemalloc.get_traced_memory()[1]

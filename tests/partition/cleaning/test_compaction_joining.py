@@ -48,6 +48,31 @@ def test_a_batch_is_at_most_as_large_as_others(tmp_path):
     assert len(left(log)) == 20
 
 
+@pytest.mark.parametrize("batch_bytes", [256 * 1024, 64 * 1024 * 1024])
+def test_what_compresses_well_is_not_joined_to_a_batch_that_no_reader_decompresses(tmp_path, batch_bytes):
+    log = open_compacted(
+        tmp_path / "topic-0",
+        compression_type="zstd",
+        compression_zstd_level=-5,
+        max_message_bytes=100_000_000,
+        batch_bytes=batch_bytes,
+    )
+    for number in range(5):
+        log.extend([(b"key %d" % number, bytes(15 * 1024 * 1024))])
+    log.compact(now=True)
+    assert [len(record.value) for record in log.read()] == [15 * 1024 * 1024] * 5
+    assert log.verify().is_sound
+
+
+def test_joined_records_are_some_megabytes_at_most(tmp_path):
+    log = open_compacted(tmp_path / "topic-0", compression_type="zstd")
+    for number in range(10):
+        log.extend([(b"key %d" % number, bytes(1_000_000))])
+    log.compact(now=True)
+    assert spans(log) == [(0, 3), (4, 7), (8, 9)]
+    assert len(left(log)) == 10
+
+
 def test_large_batches_stay_apart(log):
     for number in range(3):
         put(log, **{f"key {number}": "v" * SMALL_BYTES})

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from logstore.format.batch import decode_batch, encode_records_batch
+from logstore.format.batch import decode_section, encode_records_batch, records_section
 from logstore.format.compression import Codec
 from logstore.format.header import (
     CONTROL_BIT,
@@ -26,10 +26,15 @@ from logstore.format.header import (
     BatchHeader,
     decode_header,
 )
-from logstore.model import AbortedTransaction, Bytes
+from logstore.model import AbortedTransaction, Bytes, Record
 
 SMALL_BYTES: Final = 16 * 1024
 """A batch of this size or more is left alone: joining it would save less than 0.5 %."""
+
+SECTION_BYTES: Final = 4 * 1024 * 1024
+"""The most that joined records have before compression, where batches are not larger anyway. A read of one of
+them decompresses them all, and no reader decompresses more than 64 MiB. 16 times the usual batch: where
+records compress better than that, larger batches gain little."""
 
 _MAX_INT32 = 2**31 - 1
 _NEVER_BITS = CONTROL_BIT | TRANSACTIONAL_BIT | DELETE_HORIZON_BIT
@@ -113,25 +118,46 @@ class BatchJoiner:
 
     def flush(self, output: Output) -> None:
         """Pass on the waiting batches."""
-        waiting, size_bytes = self._waiting, self._waiting_bytes
-        self._waiting, self._waiting_bytes = [], 0
-        if len(waiting) > 1:
-            joined = self._join(waiting)
-            if len(joined) <= min(size_bytes, self._rules.limit_bytes):
-                self.joined_count += len(waiting)
-                self.made_count += 1
-                output.add([decode_header(joined)], joined)
-                return
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        while len(waiting) > 1:
+            records, count = self._records_of(waiting)
+            self._pass_on(waiting[:count], records, output)
+            del waiting[:count]
         for header, data in waiting:
             output.add([header], data)
 
-    def _join(self, waiting: Sequence[tuple[BatchHeader, bytes]]) -> bytearray:
-        first, last = waiting[0][0], waiting[-1][0]
+    def _records_of(self, waiting: Sequence[tuple[BatchHeader, bytes]]) -> tuple[list[Record], int]:
+        """The records of as many of the batches as may become one, at least of the first; and how many."""
+        records: list[Record] = []
+        section_bytes, most_bytes = 0, max(SECTION_BYTES, self._rules.limit_bytes)
+        for count, (header, data) in enumerate(waiting):
+            section, start, end = records_section(data, 0, header)
+            section_bytes += end - start
+            if count and section_bytes > most_bytes:
+                return records, count
+            records += decode_section(section, start, end, header)
+        return records, len(waiting)
+
+    def _pass_on(
+        self, batches: Sequence[tuple[BatchHeader, bytes]], records: Sequence[Record], output: Output
+    ) -> None:
+        """The batches, as one if there are several and that makes them smaller."""
+        if len(batches) > 1:
+            joined = self._join(batches[0][0], batches[-1][0], records)
+            size_bytes = sum(header.size_bytes for header, _ in batches)
+            if len(joined) <= min(size_bytes, self._rules.limit_bytes):
+                self.joined_count += len(batches)
+                self.made_count += 1
+                output.add([decode_header(joined)], joined)
+                return
+        for header, data in batches:
+            output.add([header], data)
+
+    def _join(self, first: BatchHeader, last: BatchHeader, records: Sequence[Record]) -> bytearray:
         like = first._replace(
             last_offset_delta=last.last_offset - first.base_offset,
             producer_id=NO_PRODUCER_ID,
             producer_epoch=NO_EPOCH,
             base_sequence=NO_SEQUENCE,
         )
-        records = [record for header, data in waiting for record in decode_batch(data, 0, header)]
         return encode_records_batch(records, like=like, level=self._rules.level_of(first.codec))

@@ -29,6 +29,7 @@ from logstore.format.batch import (
     place_batch,
     stamp_batch,
 )
+from logstore.format.bounds import MAX_DECOMPRESSED_BYTES, is_too_large
 from logstore.format.compression import Codec, codec_named
 from logstore.format.header import (
     CONTROL_BIT,
@@ -162,16 +163,33 @@ def check_produced(
         check_client_batch(header)
     if size_bytes < len(batch):
         del batch[size_bytes:]
-    largest_ms = _largest_timestamp_in_place(batch, header, config, now_ms)
-    if largest_ms is None:
-        batch, header, largest_ms = _check_each_record(batch, header, config, now_ms)
-        check_batch_size(len(batch), config)
+    try:
+        largest_ms = _largest_timestamp_in_place(batch, header, config, now_ms)
+        if largest_ms is None:
+            batch, header, largest_ms = _check_each_record(batch, header, config, now_ms)
+            check_batch_size(len(batch), config)
+    except CorruptionError as fault:
+        _check_decompresses(fault, size_bytes)
+        raise
     if not header.attributes & CONTROL_BIT:
         kind = TimestampType.CREATE_TIME
         if config.message_timestamp_type == "LogAppendTime":
             kind, largest_ms = TimestampType.LOG_APPEND_TIME, now_ms
         stamp_batch(batch, 0, header, timestamp_type=kind, max_timestamp_ms=largest_ms)
     return batch
+
+
+def _check_decompresses(fault: CorruptionError, size_bytes: int) -> None:
+    """
+    Raises:
+        RecordTooLargeError: the fault of a batch of ``size_bytes`` is that it has too many records. As damage
+            its producer would send it again and again.
+    """
+    if is_too_large(fault):
+        raise RecordTooLargeError(
+            f"a batch of {size_bytes} bytes has more than {MAX_DECOMPRESSED_BYTES} bytes of records, which "
+            "no reader decompresses: make smaller batches"
+        ) from fault
 
 
 def place_produced(batch: bytearray, *, base_offset: int, leader_epoch: int) -> PlannedAppend:

@@ -15,7 +15,7 @@ from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import InvalidRecordError
 from logstore.format import loops
 from logstore.format.batch import NewBatch, encode_batch, place_batch, seal_batch
-from logstore.format.compression import Codec, compress
+from logstore.format.compression import MAX_DECOMPRESSED_BYTES, Codec, compress
 from logstore.format.gathered import RowRules
 from logstore.format.header import (
     HEADER_BYTES,
@@ -176,6 +176,8 @@ class RowEncoder:
         return batches
 
     def _compress(self, batch: NewBatch) -> NewBatch:
+        if len(batch) - HEADER_BYTES > MAX_DECOMPRESSED_BYTES:
+            return batch  # compressed, no reader would take it
         header = decode_header(batch)
         level = compression_level(self.config, self._codec)
         records = compress(self._codec, memoryview(batch)[HEADER_BYTES:], level)
