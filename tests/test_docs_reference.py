@@ -97,6 +97,13 @@ def test_the_example_of_the_settings_runs(tmp_path, monkeypatch, capsys):
         assert store.keys() == {"orders", "events"}
 
 
+def test_arguments_that_must_be_named_are_shown_so():
+    """``Sasl("alice", "secret")``, as the page had it, is a TypeError."""
+    shown = {each.name: each.signature for page in symbols().values() for each in page}
+    assert shown["Sasl"].startswith("Sasl(*, username")
+    assert shown["RemoteConfig"].startswith("RemoteConfig(\n    *,\n")
+
+
 def test_a_docstring_comes_apart():
     parsed = parse(
         "One line\nand more.\n\nArgs:\n    a, b: two\n        lines.\n\nRaises:\n    E: why.\n\nCost: x."

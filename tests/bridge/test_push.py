@@ -23,7 +23,7 @@ from logstore.errors import (
     UsageError,
 )
 from logstore.model import Isolation, OffsetAndMetadata
-from logstore.security import Acl, Operation, PatternType, Permission, ResourceType
+from logstore.security import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
 from logstore.wire.remote.broker import RemoteBroker
 from tests.bridge.histories import History
 from tests.bridge.test_pull import CALM, Ends, growing, wait_until
@@ -357,7 +357,7 @@ def test_offsets_are_committed_again_before_the_cluster_forgets_them(ends, monke
         offsets = ends.remote.offsets(push.group)
         offsets.delete([("quiet", 0)])
         ends.store["busy"][0].append(b"2")
-        wait_until(lambda: ("quiet", 0) in offsets)
+        wait_until(lambda: push.progress.record_count == 3 and ("quiet", 0) in offsets)
     finally:
         push.stop()
         thread.join()
@@ -461,8 +461,44 @@ def test_rights_that_are_missing(tmp_path):
             cluster.listen("127.0.0.1:0", authorize=True) as listener,
             logstore.connect(listener.address) as remote,
         ):
-            with pytest.raises(UsageError, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
+            with pytest.raises(UsageError, match=r": starting: TRANSACTIONAL_ID_AUTHORIZATION_FAILED$"):
                 bridge.push(store, remote, "t", name="edge").run(until_end=True)
             store.delete_topic("t")
             with pytest.raises(UsageError, match="does not allow it"):
                 bridge.pull(remote, store, "t").run(until_end=True)
+
+
+def test_the_rights_that_a_push_needs(tmp_path):
+    """Those that the documentation names are enough, and none is too many."""
+    needed = {
+        (ResourceType.TOPIC, "t"): {
+            Operation.WRITE: "adding partitions of 't': TOPIC_AUTHORIZATION_FAILED",
+            Operation.READ: "committing the offset of t-0 for group 'logstore-bridge-edge'",
+        },
+        (ResourceType.GROUP, "logstore-bridge-edge"): {Operation.READ: "GROUP_AUTHORIZATION_FAILED"},
+        (ResourceType.TRANSACTIONAL_ID, "logstore-bridge-edge"): {Operation.WRITE: "TRANSACTIONAL_ID"},
+    }
+    with (
+        logstore.open(tmp_path / "cluster", config=CALM) as cluster,
+        logstore.open(tmp_path / "store", config=CALM) as store,
+        cluster.listen("127.0.0.1:0", authorize=True) as listener,
+        logstore.connect(listener.address) as remote,
+    ):
+        cluster.create_topic("t")
+        log = store.create_topic("t")[0]
+        rights = {
+            Acl(kind, name, PatternType.LITERAL, "User:ANONYMOUS", "*", operation, Permission.ALLOW): error
+            for (kind, name), operations in needed.items()
+            for operation, error in operations.items()
+        }
+        cluster.acls.add(rights)
+        log.append(b"all rights")
+        bridge.push(store, remote, "t", name="edge").run(until_end=True)
+        for right, error in rights.items():
+            log.append(b"without one")
+            cluster.acls.remove([AclFilter(*right)])
+            with pytest.raises(UsageError, match=error):
+                bridge.push(store, remote, "t", name="edge").run(until_end=True)
+            cluster.acls.add([right])
+        bridge.push(store, remote, "t", name="edge").run(until_end=True)
+        assert committed(cluster["t"]) == committed(store["t"])

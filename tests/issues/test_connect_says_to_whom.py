@@ -16,9 +16,7 @@ from logstore.errors import RetriableError, UsageError
 def test_a_port_that_takes_connections_and_says_nothing_is_named():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(
-            RetriableError, match=f"^{address}: there was no answer .request_timeout_ms is 200"
-        ):
+        with pytest.raises(RetriableError, match=f"^{address}: .*request_timeout_ms .*200"):
             logstore.connect(address, request_timeout_ms=200)
 
 

@@ -214,7 +214,10 @@ def _constructor(
     for each in node.body:
         if isinstance(each, ast.FunctionDef) and each.name in ("__init__", "__new__"):
             return _call(name, _parameters(found, each.args)[1:], ""), ast.get_docstring(each) or ""
-    return _call(name, [member.signature for member in members if member.kind == "field"], ""), ""
+    fields = [member.signature for member in members if member.kind == "field"]
+    if fields and any("kw_only=True" in found.source_of(mark) for mark in node.decorator_list):
+        fields.insert(0, "*")
+    return _call(name, fields, ""), ""
 
 
 def _call(name: str, parameters: list[str], result: str) -> str:

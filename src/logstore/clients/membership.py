@@ -217,7 +217,7 @@ class Membership:
             self.member_id = result.member_id
             return self._join()
         if result.error is not ErrorCode.NONE:
-            return self._refused(result.error)
+            return self._refused(result.error, result.message)
         self.member_id, self.generation, self._joined = result.member_id, result.generation, result
         assignments = {}
         if result.leader_id == result.member_id and not result.skip_assignment:
@@ -310,7 +310,7 @@ class Membership:
         """
         self._refused(error)
 
-    def _refused(self, error: ErrorCode) -> bool:
+    def _refused(self, error: ErrorCode, message: str | None = None) -> bool:
         if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
             self._lose()
             if error is ErrorCode.UNKNOWN_MEMBER_ID:
@@ -336,7 +336,7 @@ class Membership:
         if error is ErrorCode.FENCED_INSTANCE_ID:
             self._is_fenced = True
             raise self._fenced()
-        raise error_of(error, f"group {self._group!r} does not take the consumer: {error.name}")
+        raise error_of(error, f"group {self._group!r} does not take the consumer: {message or error.name}")
 
     def _fenced(self) -> FencedError:
         return FencedError(

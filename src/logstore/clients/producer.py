@@ -19,10 +19,11 @@ from logstore.broker.broker import Broker
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import RETRIABLE, error_of
 from logstore.broker.pending import wait_for
-from logstore.broker.requests import DescribeConfigsRequest, MetadataRequest
+from logstore.broker.requests import DescribeConfigsRequest, DescribedConfig, MetadataRequest, TopicMetadata
 from logstore.clients.accumulator import NEVER_MS, Accumulator, PartitionQueue, TopicQueues, check_field
 from logstore.clients.counts import ProducerCounts
 from logstore.clients.interceptors import Departure, ProducerInterceptor, ProducerRecord
+from logstore.clients.looks import Looks
 from logstore.clients.outgoing import OnDelivery, Sent
 from logstore.clients.sender import Sender
 from logstore.clients.settings import ProducerConfig
@@ -97,6 +98,7 @@ class Producer(BoundToProcess):
         self._fork_flag = ForkFlag.watch()
         self._accumulator = Accumulator(self.config, self._clock, self._tell_sender)
         self._topics = self._accumulator.topics
+        self._looks = Looks(broker, self._clock, self.config.metadata_max_age_ms)
         self._given_now_ms = self._accumulator.given_now_ms
         self._bell = Bell()
         self._wakes_ms = NEVER_MS
@@ -254,7 +256,7 @@ class Producer(BoundToProcess):
             UnknownTopicError: it is gone.
         """
         try:
-            queues = self._ask_for(topic)
+            queues = self._look(topic, known) if refused is None else self._ask_for(topic)
         except RetriableError:  # the broker does not answer: go on with what is known
             queues = known
         if queues is not known:
@@ -264,6 +266,24 @@ class Producer(BoundToProcess):
         if refused is not None:
             raise refused
         return queue
+
+    def _look(self, topic: str, known: TopicQueues) -> TopicQueues:
+        """What a topic is like now, if the broker tells at once; otherwise what is known of it, until a later
+        call finds the answer. A broker that is gone must not stop the program.
+
+        Raises:
+            UnknownTopicError: it is gone.
+        """
+        found = self._looks.look(topic)
+        if found is None:
+            return known
+        wrong = _wrong_in(*found)
+        if wrong is None:
+            return self._take_in(topic, *found)
+        if wrong.error not in RETRIABLE:
+            return self._ask_for(topic)
+        known.look_ms = self._clock.monotonic_ms() + self.config.metadata_max_age_ms
+        return known
 
     def _queues_of(self, topic: Any) -> TopicQueues:
         """The partitions of a topic; asks the broker for one that is new.
@@ -291,18 +311,18 @@ class Producer(BoundToProcess):
             if found is None or described is None:
                 raise RetriableError(f"the broker did not tell of topic {topic!r} within max_block_ms")
             (metadata,), (settings,) = found.topics, described.topics
-            is_told = settings.error is not ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            answers = (metadata, settings) if is_told else (metadata,)
-            wrong = next((each for each in answers if each.error is not ErrorCode.NONE), None)
+            wrong = _wrong_in(metadata, settings)
             if wrong is None:
-                break
+                return self._take_in(topic, metadata, settings)
             pause = self.config.retry_backoff_ms / 1000
             if wrong.error not in RETRIABLE or time.monotonic() + pause > until:
                 raise error_of(wrong.error, wrong.message or f"topic {topic!r}: {wrong.error.name}")
             time.sleep(pause)  # its nodes are about to hear of it, or to lead it
+
+    def _take_in(self, topic: str, metadata: TopicMetadata, settings: DescribedConfig) -> TopicQueues:
         known = TopicConfig.setting_names()
         config = _ANY_RECORD
-        if is_told:
+        if settings.error is ErrorCode.NONE:
             config = TopicConfig.from_properties(
                 {each.name: each.value for each in settings.settings if each.name in known}
             )
@@ -503,3 +523,11 @@ class Producer(BoundToProcess):
 
     def __repr__(self) -> str:
         return f"<Producer, {'closed' if self._is_closed else 'open'}>"
+
+
+def _wrong_in(metadata: TopicMetadata, settings: DescribedConfig) -> TopicMetadata | DescribedConfig | None:
+    """The answer that says that a record cannot be sent. The right to write does not include the settings."""
+    if metadata.error is not ErrorCode.NONE:
+        return metadata
+    is_told = settings.error is not ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return settings if is_told and settings.error is not ErrorCode.NONE else None

@@ -93,7 +93,8 @@ class ProducerConfig(Checked):
     retry_backoff_ms: int = 100
     """How long to wait before that."""
     metadata_max_age_ms: int = 1_000
-    """How often to look for new partitions and changed settings of a topic that is sent to.
+    """How often to look for new partitions and changed settings of a topic that is sent to. While a broker
+    elsewhere does not answer, records go by what is known.
 
     Kafka: 5 minutes. Here a look costs some microseconds."""
     transactional_id: str | None = None

@@ -337,6 +337,19 @@ def test_too_many_clients_are_turned_away(store):
             assert third.ask(ApiKey.API_VERSIONS, ApiVersionsRequest(), 0).error_code == 0
 
 
+def test_clients_that_try_again_and_again_do_not_fill_the_log(store, caplog):
+    """A client that is turned away, or cannot be let in for lack of descriptors, comes again at once: the log
+    had thousands of lines in half a minute."""
+    with store.listen(max_connections=1) as listener, RawClient(listener.address):
+        wait_until(lambda: listener.connection_count == 1)
+        for _ in range(20):
+            with RawClient(listener.address) as other:
+                assert other.is_hung_up()
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
+        "a client is turned away: 1 are connected (max_connections)"
+    ]
+
+
 def test_a_request_larger_than_allowed_closes(store):
     with store.listen(socket_request_max_bytes=2000) as listener, RawClient(listener.address) as client:
         client.socket.sendall(frame_of(metadata_of("t" * 3000), ApiKey.METADATA, 12))

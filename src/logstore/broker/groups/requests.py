@@ -72,6 +72,8 @@ class JoinGroupResult(NamedTuple):
     """The leader keeps the assignment that the group has (KIP-814)."""
     members: tuple[JoinedMember, ...] = ()
     """All members for the leader, none for the others."""
+    message: str | None = None
+    """Why nobody could be asked. Not of the protocol."""
 
 
 class SyncGroup(NamedTuple):

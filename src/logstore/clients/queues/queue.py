@@ -132,8 +132,8 @@ class Queue(BoundToProcess):
         """Whether a loop has given its last job, and takes others next."""
         self._wake: Wake | None = None
         self._is_woken_up = False
-        self._beating: tuple[Pending[ShareGroupHeartbeatResult], int] | None = None
-        """A heartbeat without an answer, and how long to wait for that."""
+        self._beating: tuple[Pending[ShareGroupHeartbeatResult], int, int] | None = None
+        """A heartbeat without an answer, how long to wait for that, and the epoch that it told."""
         self._is_working = False
         self._is_stopping = False
         self._join()
@@ -146,7 +146,7 @@ class Queue(BoundToProcess):
         Raises:
             LogstoreError: the group refuses, or does not answer.
         """
-        self._take_in_beat(ask(self._beat(), "answer the worker's heartbeat", self.config))
+        self._take_in_beat(ask(self._beat(), "answer the worker's heartbeat", self.config), self._epoch)
 
     def _beat(self) -> Pending[ShareGroupHeartbeatResult]:
         beat = ShareGroupHeartbeat(
@@ -167,23 +167,25 @@ class Queue(BoundToProcess):
         """
         now_ms = self._clock.monotonic_ms()
         if self._beating is None:
-            self._beating = self._beat(), now_ms + self.config.request_timeout_ms
-        pending, until_ms = self._beating
+            self._beating = self._beat(), now_ms + self.config.request_timeout_ms, self._epoch
+        pending, until_ms, told_epoch = self._beating
         result = pending.poll()
         if result is not None:
             self._beating = None
-            self._take_in_beat(result)
+            self._take_in_beat(result, told_epoch)
         elif now_ms >= until_ms:
             self._beating = None
             raise RetriableError("the broker did not answer the worker's heartbeat within request_timeout_ms")
         return result is not None
 
-    def _take_in_beat(self, result: ShareGroupHeartbeatResult) -> None:
-        """
+    def _take_in_beat(self, result: ShareGroupHeartbeatResult, told_epoch: int) -> None:
+        """``told_epoch`` is that of the heartbeat: the answer to a fetch may have said meanwhile that this is
+        no member.
+
         Raises:
             LogstoreError: the group refuses.
         """
-        if result.error in _NOT_A_MEMBER and self._epoch != JOINING:
+        if result.error in _NOT_A_MEMBER and told_epoch != JOINING:
             self._epoch = JOINING
             self._join()
             return

@@ -131,7 +131,8 @@ class Transacting:
         result = self._ask_again(
             lambda: self._broker.init_producer_id(request), lambda result: result.error, "let it start"
         )
-        self._check(result.error, result.message or "starting")
+        is_told = result.message not in (None, result.error.name)
+        self._check(result.error, f"starting: {result.message}" if is_told else "starting")
         self.me = TransactionalProducer(self.name, result.producer_id, result.producer_epoch)
 
     # One transaction
@@ -233,7 +234,10 @@ class Transacting:
         elif code in RETRIABLE:
             self._retry_at_ms = now_ms + self._config.retry_backoff_ms
         else:
-            self.note_failure(self._error_of(code, "adding partitions"), code)
+            topics = sorted({repr(each.topic) for each in result.errors})
+            more = f" and {len(topics) - _MOST_NAMES} more topics" if len(topics) > _MOST_NAMES else ""
+            what = f"adding partitions of {', '.join(topics[:_MOST_NAMES])}{more}"
+            self.note_failure(self._error_of(code, what), code)
         return partition in self._added
 
     def commit_offsets(self, request: OffsetCommitRequest) -> None:
@@ -248,14 +252,17 @@ class Transacting:
             lambda: self._broker.add_offsets_to_transaction(adds), lambda code: code, "take the group in"
         )
         self._has_offsets = self._has_offsets or code is NONE
+        what = "committing offsets"
         if code is NONE:
             commits = request._replace(transaction=self.me)
             result = self._ask_again(
                 lambda: self._broker.offset_commit(commits), lambda result: result.error, "commit the offsets"
             )
             code = result.error
+            refused = next((each for each, why in result.errors.items() if why is not NONE), None)
+            what = f"committing the offset of {refused}"
         if code is not NONE:
-            self.note_failure(self._error_of(code, f"committing offsets of group {request.group!r}"), code)
+            self.note_failure(self._error_of(code, f"{what} for group {request.group!r}"), code)
             self._check_no_error()
 
     def _check_no_error(self) -> None:
@@ -387,6 +394,7 @@ def _shared(partitions: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
 
 
 _FEW: Final = 16
+_MOST_NAMES: Final = 5
 
 
 @lru_cache(maxsize=64)

@@ -97,7 +97,9 @@ class Connection:
         self._reader = FrameReader(max_bytes=config.max_response_bytes, setting="max_response_bytes")
         self._sock: socket.socket | None = None
         self._dialing = Dialing(loop, address, tls, self._dialed, self._fail_to_dial)
-        self._setup = loop.call_later(config.socket_connection_setup_timeout_ms, self._setup_is_late)
+        limits = ("socket_connection_setup_timeout_ms", "request_timeout_ms")
+        self._setup_ms, self._setup_limit = min((getattr(config, each), each) for each in limits)
+        self._setup = loop.call_later(self._setup_ms, self._setup_is_late)
         loop.call_soon(self._dialing.begin)
 
     @property
@@ -214,10 +216,9 @@ class Connection:
 
     def _setup_is_late(self) -> None:
         if self._state is State.GREETING:
-            limit = self._config.socket_connection_setup_timeout_ms
             self._close(
                 ErrorCode.BROKER_NOT_AVAILABLE,
-                f"{self.address}: no connection could be made within {limit} ms",
+                f"{self.address}: no connection could be made within {self._setup_limit} ({self._setup_ms})",
             )
 
     # The socket, in the loop's thread

@@ -62,7 +62,8 @@ class RemoteConfig(Checked):
     reconnect_backoff_max_ms: int = 1_000
     """The longest such wait."""
     socket_connection_setup_timeout_ms: int = 10_000
-    """How long a connection may take to be made: TCP, TLS, and who we are."""
+    """How long a connection may take to be made: TCP, TLS, and who we are. Not longer than
+    ``request_timeout_ms``."""
     metadata_max_age_ms: int = 300_000
     """After so long the leaders of a topic are asked for again, although nothing went wrong."""
     max_response_bytes: int = MAX_FRAME_BYTES

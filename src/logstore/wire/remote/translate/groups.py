@@ -95,7 +95,7 @@ JOIN_GROUP: Final = Translation[JoinGroup, JoinGroupResult](
             for each in response.members
         ),
     ),
-    refuse=lambda request, code, message: JoinGroupResult(code, request.member_id),
+    refuse=lambda request, code, message: JoinGroupResult(code, request.member_id, message=message),
     lane=Lane.WAITS,
     may_repeat=False,
     wait_ms=lambda request: max(request.rebalance_timeout_ms, 0) + _GRACE_MS,
