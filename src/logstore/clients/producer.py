@@ -98,7 +98,7 @@ class Producer(BoundToProcess):
         self._fork_flag = ForkFlag.watch()
         self._accumulator = Accumulator(self.config, self._clock, self._tell_sender)
         self._topics = self._accumulator.topics
-        self._looks = Looks(broker, self._clock, self.config.metadata_max_age_ms)
+        self._looks: Looks | None = None
         self._given_now_ms = self._accumulator.given_now_ms
         self._bell = Bell()
         self._wakes_ms = NEVER_MS
@@ -274,7 +274,10 @@ class Producer(BoundToProcess):
         Raises:
             UnknownTopicError: it is gone.
         """
-        found = self._looks.look(topic)
+        looks = self._looks
+        if looks is None:  # seldom: most send for less than metadata_max_age_ms, and thousands may be kept
+            looks = self._looks = Looks(self._broker, self._clock, self.config.metadata_max_age_ms)
+        found = looks.look(topic)
         if found is None:
             return known
         wrong = _wrong_in(*found)
