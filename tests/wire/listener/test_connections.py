@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import socket
 import struct
@@ -335,6 +336,30 @@ def test_too_many_clients_are_turned_away(store):
         wait_until(lambda: listener.connection_count == 1)
         with RawClient(listener.address) as third:
             assert third.ask(ApiKey.API_VERSIONS, ApiVersionsRequest(), 0).error_code == 0
+
+
+def test_the_log_hears_once_a_minute_of_clients_that_are_not_let_in(store, caplog, monkeypatch):
+    """Nobody fills the disk with that."""
+    with store.listen(max_connections=1) as listener, RawClient(listener.address):
+        wait_until(lambda: listener.connection_count == 1)
+        for _ in range(3):
+            with RawClient(listener.address) as another:
+                assert another.is_hung_up()
+        tries = []
+        with monkeypatch.context() as patched:
+
+            def accept(self):
+                tries.append(1)
+                raise OSError(errno.EMFILE, "Too many open files")
+
+            patched.setattr(socket.socket, "accept", accept)
+            waits = socket.create_connection(listener.address.rsplit(":", 1))
+            wait_until(lambda: len(tries) > 3)
+        waits.close()
+    assert [each.getMessage() for each in caplog.records] == [
+        "a client is turned away: 1 are connected (max_connections)",
+        "a client could not be let in: [Errno 24] Too many open files",
+    ]
 
 
 def test_a_request_larger_than_allowed_closes(store):

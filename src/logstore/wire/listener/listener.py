@@ -21,7 +21,7 @@ from logstore.broker.share.kept import ShareStates
 from logstore.errors import UsageError
 from logstore.lock import ForkFlag
 from logstore.model import BoundToProcess
-from logstore.warning import inform, warn
+from logstore.warning import inform, is_due, warn
 from logstore.wire.addresses import Address, parse_address
 from logstore.wire.handlers.call import Call, ClusterNodes, Endpoint, GroupSettings, Node, TopicIds
 from logstore.wire.handlers.fetch_sessions import FetchSessions
@@ -139,6 +139,7 @@ class Listener(BoundToProcess):
         self._fork_flag = ForkFlag.watch()
         self._lock = threading.Lock()
         self._connections: set[Connection] = set()
+        self._warned_at: dict[str, float] = {}
         self._is_closed = False
         self._spare_memory = SpareMemory()
         self._workers = Workers(self._config.num_request_threads, f"logstore-requests-{self._address}")
@@ -182,11 +183,14 @@ class Listener(BoundToProcess):
                 return
             except OSError as error:
                 if not self._is_closed:  # no descriptor is left, say: those that wait go on waiting
-                    warn("a client could not be let in: %s", error)
+                    if is_due(self._warned_at, "not let in"):
+                        warn("a client could not be let in: %s", error)
                     time.sleep(0.01)
                 return
             if len(self._connections) >= self._config.max_connections:
-                warn("a client is turned away: %d are connected (max_connections)", len(self._connections))
+                if is_due(self._warned_at, "turned away"):
+                    count = len(self._connections)
+                    warn("a client is turned away: %d are connected (max_connections)", count)
                 connected.close()
                 continue
             self._welcome(connected, peer)
