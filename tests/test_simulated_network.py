@@ -39,3 +39,11 @@ def test_time_does_not_go_back():
 def test_delays_that_no_message_can_have_are_refused(delays):
     with pytest.raises(ValueError, match="0 <= least <= most"):
         World(seed=1, faults=NetworkFaults(**delays))
+
+
+@pytest.mark.parametrize("share", [20, 1.1, -0.1, float("nan")])
+@pytest.mark.parametrize("name", ["loss", "duplication"])
+def test_a_share_is_from_0_to_1(name, share):
+    """With 20, as of 100, no message arrives, and the test finds nothing."""
+    with pytest.raises(ValueError, match=rf"{name} is .*from 0 to 1"):
+        World(seed=1, faults=NetworkFaults(**{name: share}))

@@ -8,7 +8,10 @@ none up, Python shows only the warnings, on stderr.
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import suppress
+
+_PAUSE_SECONDS = 60.0
 
 
 def warn(message: str, *values: object) -> None:
@@ -21,6 +24,19 @@ def warn(message: str, *values: object) -> None:
         import logging  # takes as long to import as all of the format layer, and few programs get here
 
         logging.getLogger(_caller()).warning(message, *values, stacklevel=2)
+
+
+def is_due(told_at: dict[str, float], what: str) -> bool:
+    """Whether to warn now of what comes again and again: once a minute.
+
+    Args:
+        told_at: when that was done last, by what it was. Noted here.
+    """
+    now = time.monotonic()
+    if now - told_at.get(what, -_PAUSE_SECONDS) < _PAUSE_SECONDS:
+        return False
+    told_at[what] = now
+    return True
 
 
 def inform(message: str, *values: object) -> None:

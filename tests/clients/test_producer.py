@@ -15,7 +15,7 @@ import pytest
 import logstore
 from logstore.broker.codes import ErrorCode
 from logstore.broker.local import LocalBroker
-from logstore.broker.pending import Answered
+from logstore.broker.pending import Answered, Promise
 from logstore.broker.requests import ProducedPartition, ProduceResult
 from logstore.clients.producer import Producer
 from logstore.clients.settings import ProducerConfig
@@ -287,6 +287,59 @@ class TestFailures:
             producer.run_due()
         with pytest.raises(RetriableError, match="t-0"):
             sent.result(0)
+
+    def test_no_request_waits_for_longer_than_the_delivery_may_take(self, rig):
+        """For replicas: the broker holds a request up to its own time-out."""
+        asked = []
+
+        class Late(FlakyBroker):
+            def produce(self, request):
+                asked.append(request.timeout_ms)
+                return super().produce(request)
+
+        broker = Late(rig.broker, 0, lost=1.0)
+        settings = {"request_timeout_ms": 700, "retry_backoff_ms": 400, "linger_ms": 0}
+        producer = producer_of(rig, broker, delivery_timeout_ms=1000, **settings)
+        sent = producer.send("t", b"a", partition=0)
+        while not sent.is_done:
+            producer.run_due()
+            rig.clock.advance(100)
+        assert asked == [700, 600, 200]
+
+    def test_an_answer_that_does_not_come_is_not_waited_for(self, rig):
+        """The first batch may have been lost or not; the next one comes through, once."""
+        for stored in (True, False):
+
+            class Silent(FlakyBroker):
+                def produce(self, request, stored=stored):
+                    if self.is_calm:
+                        return super().produce(request)
+                    self.is_calm = True
+                    if stored:
+                        super().produce(request)
+                    return Promise()
+
+            first, second = b"1 %d" % stored, b"2 %d" % stored
+            broker = Silent(rig.broker, 0)
+            producer = producer_of(rig, broker, delivery_timeout_ms=1000, retry_backoff_ms=100, linger_ms=0)
+            sent = producer.send("t", first, partition=0)
+            producer.run_due()
+            rig.clock.advance(999)
+            later = producer.send("t", second, partition=0)
+            producer.run_due()
+            assert not sent.is_done
+            rig.clock.advance(2)
+            producer.run_due()
+            with pytest.raises(
+                RetriableError, match=r"within delivery_timeout_ms \(1000\), .* may be stored"
+            ):
+                sent.result(0)
+            for _ in range(5):
+                producer.run_due()
+                rig.clock.advance(100)
+            assert later.is_done
+            assert values(rig)[-1] == second
+            assert (values(rig).count(first), values(rig).count(second)) == (int(stored), 1)
 
     def test_a_full_disk_is_waited_for_and_nothing_comes_twice(self, rig, monkeypatch):
         producer = producer_of(rig, linger_ms=0)

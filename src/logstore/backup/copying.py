@@ -213,7 +213,7 @@ class PartitionCopy:
                 core.view,
                 core.epochs.entries,
                 core.producers.snapshot_entries(),
-                core.role,
+                core.stored_role,
                 core.known_high_watermark,
                 log.context.home.cleaner_offset(self.partition),
             )

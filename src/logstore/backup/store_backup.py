@@ -38,7 +38,11 @@ from logstore.partition.state.home import (
     GROUPS_NAME,
     HIGH_WATERMARKS_NAME,
     LOG_STARTS_NAME,
+    LOST_FOR_SURE,
+    LOST_NAME,
+    MAX_NODE_BYTES,
     META_PROPERTIES_NAME,
+    NODE_NAME,
     QUOTAS_NAME,
     RECOVERY_POINTS_NAME,
     USERS_NAME,
@@ -244,6 +248,7 @@ class _Backup:
             **self._as_it_is(ACLS_NAME, MAX_ACLS_BYTES, decode_acls),
             **self._as_it_is(FOLLOWED_NAME, MAX_FOLLOWED_BYTES, decode_followed),
             **self._as_it_is(GROUPS_NAME, MAX_GROUPS_BYTES, decode_group_settings),
+            **self._node_files(),
         }
         if not self._unread:
             contents[CLEAN_MARKER_NAME] = encode_clean_shutdown()
@@ -273,6 +278,14 @@ class _Backup:
                 raise error.located(path) from None
             self.damaged.append(Finding(kind=FindingKind.METADATA, path=path, reason=error.reason))
         return {name: data}
+
+    def _node_files(self) -> dict[str, bytes]:
+        """What a node remembers of itself, and that it has lost records that it had flushed: all that comes
+        after the backup. Else a node that is restored in the same life would be taken for one that has
+        everything."""
+        path = f"{self.directory.path}/{NODE_NAME}"
+        data = read_small_file(self.task.files, path, MAX_NODE_BYTES)
+        return {} if data is None else {NODE_NAME: data, LOST_NAME: LOST_FOR_SURE}
 
     def _live_topics(self) -> Iterable[TopicEntry]:
         """The topics when the backup began, without partitions that were deleted since."""

@@ -168,10 +168,11 @@ class Sender:
 
     def _step(self) -> int:
         now_ms = self._clock.monotonic_ms()
-        self._take_results(now_ms)
+        late_ms = self._take_results(now_ms)
         accumulator = self._accumulator
         with accumulator.lock:
-            next_ms = accumulator.close_due_locked(now_ms, is_flushing=self.flush_count > 0)
+            due_ms = accumulator.close_due_locked(now_ms, is_flushing=self.flush_count > 0)
+            next_ms = min(due_ms, late_ms)
             queues, accumulator.ready = accumulator.ready, []
         if self._retrying or len(queues) > 1:
             queues, self._retrying = list(dict.fromkeys((*queues, *self._retrying))), ()
@@ -237,9 +238,10 @@ class Sender:
         batch.attempts += 1
         self._counts.retry_count += batch.attempts > 1
         partition = ProducePartition(batch.partition, batch.data)
+        left_ms = batch.created_ms + self._config.delivery_timeout_ms - now_ms
         request = ProduceRequest(
             self._acks,
-            self._config.request_timeout_ms,
+            min(self._config.request_timeout_ms, max(left_ms, 1)),
             (partition,),
             None if transacting is None else transacting.name,
         )
@@ -254,19 +256,37 @@ class Sender:
 
     # Results
 
-    def _take_results(self, now_ms: int) -> None:
+    def _take_results(self, now_ms: int) -> int:
+        """Returns when the next request is late, if there is no answer until then."""
+        late_ms = NEVER_MS
         if not self._in_flight:
-            return
+            return late_ms
         left = []
         for sent in self._in_flight:
             result = sent.pending.poll()
-            if result is None:
+            if result is None and self._is_late(sent.batch, now_ms):
+                self._give_up(sent.queue, sent.batch)
+            elif result is None:
                 left.append(sent)
+                late_ms = min(late_ms, sent.batch.created_ms + self._config.delivery_timeout_ms + 1)
                 sent.pending.on_wake(self._wake)
             elif sent.batch in sent.queue.in_flight:  # else it was taken by a step that was interrupted
                 self._note_throttle(sent.pending, now_ms)
                 self._take(sent.queue, sent.batch, result.partitions[0], now_ms)
         self._in_flight = left
+        return late_ms
+
+    def _give_up(self, queue: PartitionQueue, batch: OutgoingBatch) -> None:
+        """Wait no longer for an answer: the batch may be stored, or still become so. Where it is not, the
+        next one is told of a gap."""
+        if not batch.is_done:  # by a step that was interrupted
+            unknown = "; the last one has no answer, so the records may be stored all the same"
+            self._note_failed(batch, RetriableError(f"{self._late_error(queue, batch)}{unknown}"))
+        with self._accumulator.lock:
+            self._accumulator.forget_locked(batch)
+        queue.in_flight.remove(batch)  # last, as in _take()
+        if queue.closed:
+            self._look_again(queue)
 
     def _take(
         self, queue: PartitionQueue, batch: OutgoingBatch, outcome: ProducedPartition, now_ms: int

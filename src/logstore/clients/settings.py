@@ -87,7 +87,7 @@ class ProducerConfig(Checked):
     delivery_timeout_ms: int = 120_000
     """A record that is not delivered by then, with all retries, has failed."""
     request_timeout_ms: int = 30_000
-    """How long ``acks="all"`` may take before a batch is sent again."""
+    """How long ``acks="all"`` may take before a batch is sent again, within ``delivery_timeout_ms``."""
     retries: int = 2**31 - 1
     """How often a batch is sent again, within ``delivery_timeout_ms``."""
     retry_backoff_ms: int = 100

@@ -238,8 +238,9 @@ def test_a_full_disk_changes_nothing(tmp_path):
     log = open_log(tmp_path, files)
     increase(log)
     files.fail(FAULTS["short write"], path="/tmp-")
-    with pytest.raises(DiskFullError):
+    with pytest.raises(DiskFullError) as raised:
         increase(log)
+    assert raised.value.filename == log.segment  # each try says the same: it is told once
     assert count(open_log(tmp_path)) == 1
     increase(log)
     assert count(log) == 2

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from logstore import warning
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Answered
 from logstore.format.messages.declared import Array, fields_of
@@ -130,7 +131,7 @@ def test_the_log_hears_once_a_minute_why_clients_are_refused(caplog, monkeypatch
         "clients are told that the disk refuses it: writing /s/t-0: No space left on device"
     ]
     words_for("of another store", ErrorCode.KAFKA_STORAGE_ERROR, "/other")
-    monkeypatch.setattr(wording, "_TOLD_SECONDS", 0.0)
+    monkeypatch.setattr(warning, "_PAUSE_SECONDS", 0.0)
     words_for("a minute later", ErrorCode.KAFKA_STORAGE_ERROR, PATH)
     words_for("told with its traceback", ErrorCode.UNKNOWN_SERVER_ERROR, PATH)
     assert [each.args for each in caplog.records[1:]] == [("of another store",), ("a minute later",)]

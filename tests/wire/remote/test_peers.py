@@ -9,6 +9,7 @@ import gc
 import random
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -428,6 +429,17 @@ class TestWhere:
             )
         assert wait_for(cluster.heartbeat(Heartbeat("g", 1, "m")), SECONDS) is ErrorCode.NONE
         assert (one.count(ApiKey.HEARTBEAT), other.count(ApiKey.HEARTBEAT)) == (3, 1)
+
+    def test_one_that_hangs_is_left_alone_while_another_answers(self, two):
+        one, other = two
+        tell_of(two, {"t": [1, 1]})
+        other.answers[ApiKey.API_VERSIONS] = lambda request, version: Silence()
+        broker = RemoteBroker(one.address, config=replace(HASTY, socket_connection_setup_timeout_ms=50))
+        for _ in range(8):
+            assert wait_for(broker.metadata(MetadataRequest(("t",))), SECONDS).topics
+            time.sleep(0.005)  # longer than the back-off: a connection may be made
+        broker.close()
+        assert other.connection_count == 1
 
     def test_a_broker_that_is_new_is_found(self, two, cluster):
         found = wait_for(cluster.metadata(MetadataRequest(("t",))), SECONDS)

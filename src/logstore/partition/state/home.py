@@ -47,9 +47,10 @@ FOLLOWED_NAME = "followed.json"
 GROUPS_NAME = "groups.json"
 NODE_NAME = "node.json"
 """What a node of a cluster remembers of itself: the directory is its."""
+MAX_NODE_BYTES = 64 * 1024
 LOST_NAME = "node.lost"
 """Says that the node's directory has lost records which it had flushed, for sure or maybe."""
-_FOR_SURE = b"flushed"
+LOST_FOR_SURE = b"flushed"
 _MAX_LOST_BYTES = 1024
 STORE_NAMES = frozenset({META_PROPERTIES_NAME, CATALOGUE_NAME})
 """Files of a store's or a broker's directory, not of a partition's. Both have a lock and checkpoints."""
@@ -70,7 +71,7 @@ def tells_loss(word: bytes, boot_id: str) -> bool:
     Args:
         boot_id: of the machine's start in which the node last ran.
     """
-    return word == _FOR_SURE or (bool(boot_id) and word == boot_id.encode())
+    return word == LOST_FOR_SURE or (bool(boot_id) and word == boot_id.encode())
 
 
 def _check_nothing() -> None:
@@ -162,7 +163,7 @@ class LogHome:
     def note_loss(self) -> None:
         """Leave word for the node whose directory this is, if it is one's, that records are gone which it had
         flushed. Durable on return; called before they go."""
-        self._leave_word(_FOR_SURE)
+        self._leave_word(LOST_FOR_SURE)
 
     def note_damage(self) -> None:
         """The same of records above the recovery point. If the machine has gone down since they were written,
@@ -174,7 +175,7 @@ class LogHome:
     def _leave_word(self, word: bytes) -> None:
         self.has_lost = True
         path = f"{self.path}/{LOST_NAME}"
-        if self.is_of_node and read_small_file(self._files, path, _MAX_LOST_BYTES) != _FOR_SURE:
+        if self.is_of_node and read_small_file(self._files, path, _MAX_LOST_BYTES) != LOST_FOR_SURE:
             write_new_file(self._files, path, word)
             self._files.flush_directory(self.path)
 

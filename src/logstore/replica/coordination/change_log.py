@@ -244,6 +244,7 @@ class ChangeLog:
         except StorageError as error:
             if error.errno in _TAKEN:
                 return False
+            error.filename = self.segment  # each try has a file of another name
             raise
         finally:
             with contextlib.suppress(StorageError):

@@ -339,7 +339,7 @@ class FileTree:
                     self._check_directory()
                 if str(error) != said:
                     said = str(error)
-                    warn("the coordinator cannot be read: %s", error)
+                    warn("the coordinator cannot be used: %s", error)
                 self._first_told.set()
                 threading.Event().wait(_LOOK_MS / 1000)
         self._end_watch()

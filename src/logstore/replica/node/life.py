@@ -18,10 +18,9 @@ from logstore.clock import read_boot_id
 from logstore.errors import CorruptionError, UsageError
 from logstore.files import Files, read_small_file
 from logstore.logdir.small_json import decode_json, encode_json, read_json_file, write_json_file
-from logstore.partition.state.home import LOST_NAME, NODE_NAME, tells_loss
+from logstore.partition.state.home import LOST_NAME, MAX_NODE_BYTES, NODE_NAME, tells_loss
 
 VERSION: Final = 1
-_MAX_BYTES: Final = 64 * 1024
 _WHAT_TO_DO: Final = (
     "If you move it away, the node counts as one that has lost everything, and copies it from the others"
 )
@@ -51,12 +50,12 @@ class LifeFile:
         self._path = f"{directory}/{NODE_NAME}"
         self._lost_path = f"{directory}/{LOST_NAME}"
         self._boot_id = read_boot_id()
-        known = read_json_file(files, self._path, _MAX_BYTES, _decode, _WHAT_TO_DO)
+        known = read_json_file(files, self._path, MAX_NODE_BYTES, _decode, _WHAT_TO_DO)
         if known is not None and known.node_id != node_id:
             raise UsageError(
                 f"{directory} is of node {known.node_id}, not of node {node_id}; start it with its own id"
             )
-        word = read_small_file(files, self._lost_path, _MAX_BYTES)
+        word = read_small_file(files, self._lost_path, MAX_NODE_BYTES)
         self._has_word = word is not None
         """Whether the disk has said that something was lost, and the coordinator was not told yet."""
         last_boot_id = "" if known is None else known.boot_id
@@ -105,7 +104,7 @@ class LifeFile:
 
     def _store(self) -> None:
         data = encode_json(VERSION, node=self._known._asdict())
-        write_json_file(self._files, self._path, data, _MAX_BYTES)
+        write_json_file(self._files, self._path, data, MAX_NODE_BYTES)
 
 
 def _decode(data: bytes) -> _Known:

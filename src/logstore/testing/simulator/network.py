@@ -27,7 +27,7 @@ class NetworkFaults(NamedTuple):
     least_delay_ms: int = 1
     most_delay_ms: int = 30
     loss: float = 0.0
-    """The share of messages that do not arrive."""
+    """The share of messages that do not arrive, from 0 to 1."""
     duplication: float = 0.0
     """The share that arrives twice."""
 
@@ -38,7 +38,7 @@ class World:
     def __init__(self, seed: int | str, faults: NetworkFaults | None = None) -> None:
         """
         Raises:
-            ValueError: the delays are below 0, or the least one is above the most.
+            ValueError: the delays are below 0, or the least one is above the most; or a share is none.
         """
         self.rng = random.Random(seed)
         self.now_ms = 0
@@ -70,6 +70,9 @@ class Network:
             raise ValueError(
                 f"least_delay_ms is {least_ms} and most_delay_ms {most_ms}; it must be 0 <= least <= most"
             )
+        for name, share in (("loss", faults.loss), ("duplication", faults.duplication)):
+            if not 0 <= share <= 1:
+                raise ValueError(f"{name} is {share}; it must be a share from 0 to 1, such as 0.3")
         self._world = world
         self.faults = faults
         self._places: dict[Place, Callable[[Any], object]] = {}

@@ -21,7 +21,7 @@ from logstore.broker.share.kept import ShareStates
 from logstore.errors import UsageError
 from logstore.lock import ForkFlag
 from logstore.model import BoundToProcess
-from logstore.warning import inform, warn
+from logstore.warning import inform, is_due, warn
 from logstore.wire.addresses import Address, parse_address
 from logstore.wire.handlers.call import Call, ClusterNodes, Endpoint, GroupSettings, Node, TopicIds
 from logstore.wire.handlers.fetch_sessions import FetchSessions
@@ -41,8 +41,6 @@ _NEWS_SECONDS: Final = 0.5
 """How long a listener that is closed waits for what may never come. Consumers ask for so much."""
 _DRAIN_SECONDS: Final = 5.0
 _ACCEPTED_AT_ONCE: Final = 64
-_TOLD_SECONDS: Final = 60.0
-"""How often the log hears why clients are not let in: each tries again several times a second."""
 _IPV4_IN_IPV6: Final = "::ffff:"
 
 
@@ -141,8 +139,8 @@ class Listener(BoundToProcess):
         self._fork_flag = ForkFlag.watch()
         self._lock = threading.Lock()
         self._connections: set[Connection] = set()
+        self._warned_at: dict[str, float] = {}
         self._is_closed = False
-        self._told_at: dict[str, float] = {}
         self._spare_memory = SpareMemory()
         self._workers = Workers(self._config.num_request_threads, f"logstore-requests-{self._address}")
         self._watch = Watch(f"logstore-listener-{self._address}", self._sweep)
@@ -185,22 +183,17 @@ class Listener(BoundToProcess):
                 return
             except OSError as error:
                 if not self._is_closed:  # no descriptor is left, say: those that wait go on waiting
-                    self._tell("a client could not be let in: %s", error)
+                    if is_due(self._warned_at, "not let in"):
+                        warn("a client could not be let in: %s", error)
                     time.sleep(0.01)
                 return
             if len(self._connections) >= self._config.max_connections:
-                self._tell(
-                    "a client is turned away: %d are connected (max_connections)", len(self._connections)
-                )
+                if is_due(self._warned_at, "turned away"):
+                    count = len(self._connections)
+                    warn("a client is turned away: %d are connected (max_connections)", count)
                 connected.close()
                 continue
             self._welcome(connected, peer)
-
-    def _tell(self, message: str, value: object) -> None:
-        now = time.monotonic()
-        if now - self._told_at.get(message, -_TOLD_SECONDS) >= _TOLD_SECONDS:
-            self._told_at[message] = now
-            warn(message, value)
 
     def _welcome(self, connected: socket.socket, peer: object) -> None:
         connected.setblocking(False)

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import functools
 import re
-import time
 from typing import Any, Final, NamedTuple
 
 from logstore.broker.codes import ErrorCode
 from logstore.format.messages.declared import Array, fields_of
-from logstore.warning import warn
+from logstore.warning import is_due, warn
 
 _MESSAGE: Final = "error_message"
 _CODE: Final = "error_code"
@@ -24,10 +23,9 @@ _INSTEAD: Final = {
     ErrorCode.UNKNOWN_SERVER_ERROR: "the broker has failed",
 }
 """Codes that say enough: the words are for who runs the broker."""
-_TOLD_SECONDS: Final = 60.0
-"""How often the log hears of a disk that refuses: clients try again several times a second."""
 _told_at: dict[str, float] = {}
-"""By the path of the store."""
+"""When the log last heard of a disk that refuses, by the path of the store: clients try again several times a
+second."""
 _SEGMENT_FILE: Final = re.compile(r"([\w.-]+)/\d{20}(?:\.\w+)+")
 
 
@@ -105,7 +103,5 @@ def words_for(text: str, code: int | None, store_path: str) -> str:
 
 
 def _tell(text: str, store_path: str) -> None:
-    now = time.monotonic()
-    if now - _told_at.get(store_path, -_TOLD_SECONDS) >= _TOLD_SECONDS:
-        _told_at[store_path] = now
+    if is_due(_told_at, store_path):
         warn("clients are told that the disk refuses it: %s", text)

@@ -120,13 +120,14 @@ class Cluster:
             topic.found.clear()
 
     def any_node(self) -> Node:
-        """A broker that can be asked: in turns, those that are connected before others."""
+        """A broker that can be asked: in turns, those that are connected before others, and of these those
+        before others that did not fail last time."""
         with self._lock:
             choice = list(self._nodes.values())
             choice += [each for each in self._bootstrap if each not in choice]
             self._turn += 1
             turned = [choice[(self._turn + at) % len(choice)] for at in range(len(choice))]
-        return next((each for each in turned if each.is_connected), turned[0])
+        return min(turned, key=lambda each: (not each.is_connected, each.has_failed))
 
     def controller(self) -> Node:
         """The broker that changes topics; any, if it is not known."""

@@ -104,6 +104,11 @@ class Node:
         return any(self._lanes.values()) or time.monotonic() >= self._resume
 
     @property
+    def has_failed(self) -> bool:
+        """Whether a connection broke, could not be made or was not answered, and none was made since."""
+        return self._failures > 0
+
+    @property
     def trouble(self) -> str:
         """Why it has not answered, as far as that is known."""
         with self._lock:
