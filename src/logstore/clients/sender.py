@@ -263,6 +263,8 @@ class Sender:
             return late_ms
         left = []
         for sent in self._in_flight:
+            if sent.batch not in sent.queue.in_flight:
+                continue  # it was taken by a step that was interrupted
             result = sent.pending.poll()
             if result is None and self._is_late(sent.batch, now_ms):
                 self._give_up(sent.queue, sent.batch)
@@ -270,7 +272,7 @@ class Sender:
                 left.append(sent)
                 late_ms = min(late_ms, sent.batch.created_ms + self._config.delivery_timeout_ms + 1)
                 sent.pending.on_wake(self._wake)
-            elif sent.batch in sent.queue.in_flight:  # else it was taken by a step that was interrupted
+            else:
                 self._note_throttle(sent.pending, now_ms)
                 self._take(sent.queue, sent.batch, result.partitions[0], now_ms)
         self._in_flight = left
