@@ -25,6 +25,8 @@ from logstore.broker.share.requests import (
     SESSION_TIMEOUT_MS,
     AcknowledgeBatch,
     AcknowledgePartition,
+    AlterShareOffsets,
+    DeleteShareOffsets,
     ShareAcknowledgeRequest,
     ShareFetchRequest,
     ShareGroupConfig,
@@ -422,6 +424,29 @@ class TestMembers:
         assert [each.member_id for each in shares.describe().members] == ["two"]
         assert shares.beat("one", 2, None, **fields).error is ErrorCode.UNKNOWN_MEMBER_ID
         assert shares.take("two") == ([(0, 0, 2)], [])
+
+    def test_offsets_that_cannot_be_stored_stay_as_they_are(self):
+        files = FaultyFiles(MemoryFiles())
+        shares = Shares(files=files)
+        shares.rig.produce(b"a", b"b", b"c")
+        shares.join("one")
+        shares.take()
+        shares.acknowledge("one", shares.said(ACCEPT, 0))
+        shares.beat("one", LEAVING)
+        to_start = AlterShareOffsets("g", ((T0, 0),))
+        files.fail(FAULTS["ENOSPC"], kinds=["write"], path=SHARE_STATE_TOPIC, times=None)
+        found = shares.rig.now(shares.broker.alter_share_group_offsets(to_start))
+        assert found.error is ErrorCode.KAFKA_STORAGE_ERROR
+        found = shares.rig.now(shares.broker.delete_share_group_offsets(DeleteShareOffsets("g", ("t",))))
+        assert found.error is ErrorCode.KAFKA_STORAGE_ERROR
+        files.heal()
+        assert shares.describe().partitions[0].start_offset == 1
+        shares.join("two")
+        assert shares.take("two") == ([(1, 2, 2)], [])
+        shares.beat("two", LEAVING)
+        assert shares.rig.now(shares.broker.alter_share_group_offsets(to_start)).error is ErrorCode.NONE
+        shares.join("three")
+        assert shares.take("three") == ([(0, 2, 1)], [])
 
     def test_a_group_whose_members_are_gone_can_be_deleted(self, shares):
         shares.beat(session_timeout_ms=1000)
