@@ -17,8 +17,9 @@ SMALL = "small"
 LARGE_RECOVERY = "large-recovery"
 LAG = "lag"
 IMPORT = "import"
+FIRST_USE = "first-use"
 
-ALONE = (REOPEN, LARGE, LARGE_RECOVERY, LAG, IMPORT)
+ALONE = (REOPEN, LARGE, LARGE_RECOVERY, LAG, IMPORT, FIRST_USE)
 
 Found = dict[str, list[Figures]]
 """One set of figures for each round, by name."""
@@ -88,8 +89,10 @@ def _lag(sizes: Sizes, directory: str) -> Found:
     return {LAG: [{"lag_seconds": lag} for lag in lags]}
 
 
-def _import(sizes: Sizes, directory: str) -> Found:
-    return {IMPORT: run_one([IMPORT, "--directory", directory, "--reads", str(sizes.imports)])}
+def _starts(name: str) -> Callable[[Sizes, str], Found]:
+    return lambda sizes, directory: {
+        name: run_one([name, "--directory", directory, "--reads", str(sizes.imports)])
+    }
 
 
 _MEASURES: dict[str, Callable[[Sizes, str], Found]] = {
@@ -97,5 +100,6 @@ _MEASURES: dict[str, Callable[[Sizes, str], Found]] = {
     LARGE: _large,
     LARGE_RECOVERY: _large_recovery,
     LAG: _lag,
-    IMPORT: _import,
+    IMPORT: _starts(IMPORT),
+    FIRST_USE: _starts(FIRST_USE),
 }

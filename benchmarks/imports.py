@@ -1,5 +1,5 @@
-"""The time that ``import logstore`` adds to the start of Python, and how much it is with a first use:
-processes in turn, with the compiled module and without."""
+"""The time that ``import logstore`` adds to the start of Python, and that a first use adds with it: processes
+in turn, with the compiled module and without."""
 
 from __future__ import annotations
 
@@ -8,33 +8,39 @@ import subprocess
 import sys
 from time import perf_counter
 
+_IMPORT = "import logstore"
 _USE = "import logstore; logstore.open({store!r}).close()"
-_PROGRAMS = {
-    "bare": ("pass", ""),
-    "compiled": ("import logstore", ""),
-    "plain": ("import logstore", "plain"),
-    "use": (_USE, ""),
-    "plain_use": (_USE, "plain"),
-}
 
 Figures = dict[str, float]
 
 
 def measure_imports(directory: str, rounds: int) -> list[Figures]:
     """Seconds over the bare process, for each round. Bytecode is cached before, in ``directory``."""
-    for name in _PROGRAMS:
-        _start(name, directory)
+    return _over_bare(_IMPORT, directory, rounds)
+
+
+def measure_first_uses(directory: str, rounds: int) -> list[Figures]:
+    """The same of a program that also opens a store, and closes it."""
+    return _over_bare(_USE.format(store=f"{directory}/store"), directory, rounds)
+
+
+def _over_bare(program: str, directory: str, rounds: int) -> list[Figures]:
+    programs = {"bare": ("pass", ""), "compiled": (program, ""), "plain": (program, "plain")}
+    for each in programs.values():
+        _start(*each, directory)
     found = []
     for _ in range(rounds):
-        seconds = {name: _start(name, directory) for name in _PROGRAMS}
-        bare = seconds.pop("bare")
-        found.append({f"{name}_seconds": taken - bare for name, taken in seconds.items()})
+        seconds = {name: _start(*each, directory) for name, each in programs.items()}
+        found.append(
+            {
+                "compiled_seconds": seconds["compiled"] - seconds["bare"],
+                "plain_seconds": seconds["plain"] - seconds["bare"],
+            }
+        )
     return found
 
 
-def _start(name: str, directory: str) -> float:
-    program, loops = _PROGRAMS[name]
-    program = program.format(store=f"{directory}/store")
+def _start(program: str, loops: str, directory: str) -> float:
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": f"{directory}/bytecode", "LOGSTORE_LOOPS": loops}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     started = perf_counter()

@@ -47,6 +47,7 @@ _ALONE_FIGURES = (
     "lag",
     "follower",
     "import",
+    "first-use",
 )
 ALL_FIGURES = (*_CONTENDERS_FIGURES, *BARE_FIGURES, _PREPARE_SCAN, *_ALONE_FIGURES)
 
@@ -106,6 +107,7 @@ def _measure_alone(a: Arguments) -> Any:
         "lag": lambda: large.measure_lags(a.directory, a.reads),
         "follower": lambda: large.follow(a.directory, a.reads),
         "import": lambda: imports.measure_imports(a.directory, a.reads),
+        "first-use": lambda: imports.measure_first_uses(a.directory, a.reads),
     }
     return commands[a.figure]()
 
@@ -202,6 +204,7 @@ def _defaults(a: Arguments, sizes: Sizes) -> dict[str, Any]:
         MAP: {"records": sizes.map_keys},
         "lag": {"reads": sizes.lags},
         "import": {"reads": sizes.imports},
+        "first-use": {"reads": sizes.imports},
         "large": {"reads": sizes.large_reads},
         "large-recovery": {"bytes": sizes.recovered_bytes},
         "prepare-large-recovery": {"bytes": sizes.recovered_bytes},

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from benchmarks.alone import IMPORT, LAG, LARGE, LARGE_RECOVERY, REOPEN, SMALL
+from benchmarks.alone import FIRST_USE, IMPORT, LAG, LARGE, LARGE_RECOVERY, REOPEN, SMALL
 from benchmarks.contenders import (
     AIOKAFKA,
     ARROW,
@@ -508,9 +508,11 @@ def _format_lag(results: Results) -> str:
     )
 
 
-def _format_import(compiled: str, plain: str) -> Callable[[Results], str]:
+def _format_start(name: str) -> Callable[[Results], str]:
     def text(results: Results) -> str:
-        found = [format_seconds(_median(results, IMPORT, f"{name}_seconds")) for name in (compiled, plain)]
+        found = [
+            format_seconds(_median(results, name, f"{loops}_seconds")) for loops in ("compiled", "plain")
+        ]
         return f"{found[0]} over bare Python, {found[1]} without the compiled module"
 
     return text
@@ -527,6 +529,6 @@ _ALONE_ROWS: tuple[tuple[str, str, Callable[[Results], str]], ...] = (
     (LARGE, "Time per random read, large log vs small", _format_growth("random_seconds_per_read")),
     (LARGE_RECOVERY, "Recovery after SIGKILL, nothing checkpointed", _format_recovery),
     (LAG, "Wake-up of a follower in another process", _format_lag),
-    (IMPORT, "`import logstore`", _format_import("compiled", "plain")),
-    (IMPORT, "The same, and a store opened and closed", _format_import("use", "plain_use")),
+    (IMPORT, "`import logstore`", _format_start(IMPORT)),
+    (FIRST_USE, "The same, and a store opened and closed", _format_start(FIRST_USE)),
 )
