@@ -238,7 +238,7 @@ class Sender:
         batch.attempts += 1
         self._counts.retry_count += batch.attempts > 1
         partition = ProducePartition(batch.partition, batch.data)
-        left_ms = batch.created_ms + self._config.delivery_timeout_ms - now_ms
+        left_ms = self._late_from_ms(batch) - 1 - now_ms
         request = ProduceRequest(
             self._acks,
             min(self._config.request_timeout_ms, max(left_ms, 1)),
@@ -270,7 +270,7 @@ class Sender:
                 self._give_up(sent.queue, sent.batch)
             elif result is None:
                 left.append(sent)
-                late_ms = min(late_ms, sent.batch.created_ms + self._config.delivery_timeout_ms + 1)
+                late_ms = min(late_ms, self._late_from_ms(sent.batch))
                 sent.pending.on_wake(self._wake)
             else:
                 self._note_throttle(sent.pending, now_ms)
@@ -284,16 +284,16 @@ class Sender:
         if not batch.is_done:  # by a step that was interrupted
             unknown = "; the last one has no answer, so the records may be stored all the same"
             self._note_failed(batch, RetriableError(f"{self._late_error(queue, batch)}{unknown}"))
-        with self._accumulator.lock:
-            self._accumulator.forget_locked(batch)
-        queue.in_flight.remove(batch)  # last, as in _take()
-        if queue.closed:
-            self._look_again(queue)
+        self._land(queue, batch)
 
     def _take(
         self, queue: PartitionQueue, batch: OutgoingBatch, outcome: ProducedPartition, now_ms: int
     ) -> None:
         self._settle(queue, batch, outcome, now_ms)
+        self._land(queue, batch)
+
+    def _land(self, queue: PartitionQueue, batch: OutgoingBatch) -> None:
+        """It is in flight no more: it is done, or goes out again."""
         if batch.is_done:
             with self._accumulator.lock:
                 self._accumulator.forget_locked(batch)
@@ -336,7 +336,10 @@ class Sender:
         )
 
     def _is_late(self, batch: OutgoingBatch, now_ms: int) -> bool:
-        return now_ms - batch.created_ms > self._config.delivery_timeout_ms
+        return now_ms >= self._late_from_ms(batch)
+
+    def _late_from_ms(self, batch: OutgoingBatch) -> int:
+        return batch.created_ms + self._config.delivery_timeout_ms + 1
 
     def _late_error(self, queue: PartitionQueue, batch: OutgoingBatch) -> LogstoreError:
         return RetriableError(

@@ -444,16 +444,16 @@ class ShareCoordinator:
         with self._lock:
             code = self._why_unchangeable_locked(name)  # a member may have come
             if code is ErrorCode.NONE:
-                code = self._store_locked(changes)
+                code = self._store_locked(changes, flush=True)
             try:
                 self._take_up_again_locked(name, changes)
             except LogstoreError as error:
                 code = code_of(error)
             return code
 
-    def _store_locked(self, changes: Mapping[ShareKey, ShareState | None]) -> ErrorCode:
+    def _store_locked(self, changes: Mapping[ShareKey, ShareState | None], *, flush: bool) -> ErrorCode:
         try:
-            self._storage.write(changes.items(), flush=True)
+            self._storage.write(changes.items(), flush=flush)
         except LogstoreError as error:
             return code_of(error)
         return ErrorCode.NONE
@@ -492,15 +492,10 @@ class ShareCoordinator:
                 for held in group.held.values()
                 if held.key.topic_id == topic_id
             ]
-            return self._forget_locked(keys)  # without a flush: its id is never used again
-
-    def _forget_locked(self, keys: Sequence[ShareKey]) -> ErrorCode:
-        try:
-            self._storage.write((key, None) for key in keys)
-        except LogstoreError as error:
-            return code_of(error)
-        self._let_go_locked(keys)
-        return ErrorCode.NONE
+            code = self._store_locked(dict.fromkeys(keys), flush=False)  # its id is never used again
+            if code is ErrorCode.NONE:
+                self._let_go_locked(keys)
+            return code
 
     def _let_go_locked(self, keys: Iterable[ShareKey]) -> None:
         gone = set(keys)

@@ -60,7 +60,7 @@ class ShareOffsets:
         def with_names(code: ErrorCode) -> Pending[ShareGroupOffsets]:
             if code is not NONE:
                 return Answered(ShareGroupOffsets(code, query.group))
-            return then_ask(self._look(query.group, wanted), with_states)
+            return then_ask(self._look(self._keys(query.group, wanted)), with_states)
 
         def with_states(found: _Found) -> Pending[ShareGroupOffsets]:
             begun = [each for each, read in found.items() if read.error is NONE]
@@ -94,8 +94,6 @@ class ShareOffsets:
         keys = self._keys(request.group, [partition for partition, _ in request.offsets])
 
         def with_names(code: ErrorCode) -> Pending[AlterShareOffsetsResult]:
-            if code is NONE and members.describe(request.group) is not None:
-                code = ErrorCode.NON_EMPTY_GROUP
             if code is not NONE:
                 return Answered(AlterShareOffsetsResult(code))
             return then_ask(self._ends(keys), with_ends)
@@ -121,25 +119,23 @@ class ShareOffsets:
 
             return then(self._states.begin(list(wanted.values())), told)
 
-        return then_ask(self._why_unknown(members, request.group), with_names)
+        return then_ask(self._why_unchangeable(members, request.group), with_names)
 
     def delete(self, members: ShareMembers, request: DeleteShareOffsets) -> Pending[DeleteShareOffsetsResult]:
         """See :meth:`.Broker.delete_share_group_offsets`."""
-        wanted = [each for each in self._all() if each.topic in request.topics]
+        keys = self._keys(request.group, [each for each in self._all() if each.topic in request.topics])
 
         def with_names(code: ErrorCode) -> Pending[DeleteShareOffsetsResult]:
-            if code is NONE and members.describe(request.group) is not None:
-                code = ErrorCode.NON_EMPTY_GROUP
             if code is not NONE:
                 return Answered(DeleteShareOffsetsResult(code))
-            return then_ask(self._look(request.group, wanted), with_states)
+            return then_ask(self._look(keys), with_states)
 
         def with_states(found: _Found) -> Pending[DeleteShareOffsetsResult]:
             errors = dict.fromkeys(request.topics, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             begun: dict[TopicPartition, ShareKey] = {}
             for partition, read in found.items():
                 if read.error is NONE:
-                    begun[partition] = self._keys(request.group, [partition])[partition]
+                    begun[partition] = keys[partition]
                 if read.error is not ErrorCode.GROUP_ID_NOT_FOUND:
                     errors[partition.topic] = read.error
             members.forget_topics(request.group, {key.topic_id for key in begun.values()})
@@ -150,7 +146,7 @@ class ShareOffsets:
 
             return then(self._states.delete(list(begun.values())), told)
 
-        return then_ask(self._why_unknown(members, request.group), with_names)
+        return then_ask(self._why_unchangeable(members, request.group), with_names)
 
     # What is there
 
@@ -179,8 +175,14 @@ class ShareOffsets:
 
         return then(self._states.names(), why)
 
-    def _look(self, group: str, partitions: Iterable[TopicPartition]) -> Pending[_Found]:
-        keys = self._keys(group, partitions)
+    def _why_unchangeable(self, members: ShareMembers, group: str) -> Pending[ErrorCode]:
+        def why(code: ErrorCode) -> ErrorCode:
+            has_members = code is NONE and members.describe(group) is not None
+            return ErrorCode.NON_EMPTY_GROUP if has_members else code
+
+        return then(self._why_unknown(members, group), why)
+
+    def _look(self, keys: Mapping[TopicPartition, ShareKey]) -> Pending[_Found]:
         if not keys:
             return Answered({})
         read = self._states.read([Reading(key, JUST_LOOKS) for key in keys.values()])
