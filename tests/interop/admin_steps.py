@@ -38,7 +38,7 @@ class Side:
         self.node_id = node_id
         self.ids: dict[str, uuid.UUID] = {}
 
-    def ask(self, key: ApiKey, version: int | None = None, **fields: Any) -> Any:
+    def ask(self, key: ApiKey, version: int | None = None, /, **fields: Any) -> Any:
         """The response."""
         return self.client.ask(key, APIS[key].request.kind(**fields), version)
 

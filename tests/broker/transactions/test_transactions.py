@@ -89,7 +89,7 @@ def test_a_batch_needs_its_partition_in_the_open_transaction(rig, producer):
     assert rig.directory.log(T1).log_end_offset == 0
     data = batch_of([b"x"], rig.clock.now_ms(), producer_id=5, producer_epoch=0, transactional=True)
     (found,) = rig.now(rig.broker.produce(ProduceRequest(1, 0, (ProducePartition(T0, data),)))).partitions
-    assert found.error is ErrorCode.INVALID_TXN_STATE
+    assert found.error is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def test_a_new_producer_aborts_what_the_old_one_left_and_shuts_it_out(rig, producer):

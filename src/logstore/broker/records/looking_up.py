@@ -57,7 +57,11 @@ def _list_offset(directory: LogDirectory, wanted: ListOffsetsPartition, isolatio
         log = directory.log(partition)
         _check_epoch(log, wanted.leader_epoch)
         if wanted.timestamp_ms == EARLIEST:
-            return ListedOffset(partition, ErrorCode.NONE, offset=log.log_start_offset)
+            start = log.log_start_offset
+            epoch = log.writer.core.epochs.epoch_for_offset(start)
+            return ListedOffset(
+                partition, ErrorCode.NONE, offset=start, leader_epoch=NO_EPOCH if epoch is None else epoch
+            )
         if wanted.timestamp_ms == LATEST:
             end = log.readable_offsets(isolation).stop
             return ListedOffset(partition, ErrorCode.NONE, offset=end, leader_epoch=log.leader_epoch)

@@ -21,8 +21,16 @@ from logstore.broker.requests import (
     ProduceResult,
 )
 from logstore.broker.transactions.requests import TransactionalProducer
-from logstore.errors import LogstoreError, OutOfOrderError
-from logstore.format.header import ATTRIBUTES_POSITION, HEADER_BYTES, TRANSACTIONAL_BIT, decode_header
+from logstore.errors import CorruptionError, LogstoreError, OutOfOrderError
+from logstore.format import checksum
+from logstore.format.header import (
+    ATTRIBUTES_POSITION,
+    CRC_FROM,
+    HEADER_BYTES,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+    decode_header,
+)
 from logstore.logdir.directory import LogDirectory
 from logstore.model import IS_COPY, Bytes, Isolation, Role, TopicPartition
 from logstore.partition.log import Log
@@ -89,7 +97,8 @@ def _append_as(
         return _append(directory, wanted)
     if transactional_id is None:
         why = "a batch of a transaction, in a request without a transactional id"
-        return ProducedPartition(wanted.partition, ErrorCode.INVALID_TXN_STATE, message=why), None, -1
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return ProducedPartition(wanted.partition, code, message=why), None, -1
     try:
         keeper = doorkeeper()
     except LogstoreError as error:
@@ -130,7 +139,7 @@ def _append(directory: LogDirectory, wanted: ProducePartition) -> _Appended:
         if isinstance(error, OutOfOrderError) and error.was_appended:
             code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
             return ProducedPartition(partition, code, message=str(error)), log, log.log_end_offset
-        return ProducedPartition(partition, code_of(error), message=str(error)), None, -1
+        return ProducedPartition(partition, _why_refused(error, wanted.data), message=str(error)), None, -1
     if result is None:
         why = "the request has no whole batch for it"
         return ProducedPartition(partition, ErrorCode.INVALID_RECORD, message=why), None, -1
@@ -139,6 +148,28 @@ def _append(directory: LogDirectory, wanted: ProducePartition) -> _Appended:
     stamp_ms = result.timestamp_ms if has_stamps else -1
     produced = ProducedPartition(partition, NONE, result.base_offset, stamp_ms, core.log_start_offset)
     return produced, log, result.last_offset + 1
+
+
+def _why_refused(error: LogstoreError, data: Bytes) -> ErrorCode:
+    """CORRUPT_MESSAGE makes a client send the same again. So it stands for bytes that were changed on their
+    way, and not for a batch that its producer has made wrong."""
+    code = code_of(error)
+    if code is not ErrorCode.CORRUPT_MESSAGE or (isinstance(error, CorruptionError) and error.path):
+        return code
+    return ErrorCode.INVALID_RECORD if _is_as_sealed(data) else code
+
+
+def _is_as_sealed(data: Bytes) -> bool:
+    """Whether the batch is as its producer has sealed it. Entries of magic 0 and 1 are not taken, whatever
+    their checksums are."""
+    try:
+        header = decode_header(data)
+    except LogstoreError:
+        return False
+    if header.magic < MAGIC:
+        return True
+    is_whole = header.size_bytes <= len(data)
+    return is_whole and checksum.crc32c(memoryview(data)[CRC_FROM : header.size_bytes]) == header.crc
 
 
 class _Acknowledgement:

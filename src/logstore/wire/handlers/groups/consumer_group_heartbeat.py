@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
+from typing import Final
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.consumer_groups.requests import ConsumerGroupHeartbeat as Beat
@@ -19,6 +20,9 @@ from logstore.wire.messages.groups.consumer_group_heartbeat import (
     TopicPartitions,
 )
 
+_NAMED: Final = 1
+"""From this version on members choose their ids themselves (KIP-1082)."""
+
 
 def answer(
     call: Call, request: ConsumerGroupHeartbeatRequest, version: int
@@ -29,6 +33,8 @@ def answer(
     for name in request.subscribed_topic_names or ():
         if not call.allows_topic(Operation.DESCRIBE, name):
             return Answered(refuse(request, ErrorCode.TOPIC_AUTHORIZATION_FAILED, version))
+    if version >= _NAMED and not request.member_id:
+        return Answered(refuse(request, ErrorCode.INVALID_REQUEST, version))
     owned = None
     if request.topic_partitions is not None:
         owned = frozenset(

@@ -20,8 +20,10 @@ from logstore.broker.transactions.requests import (
     AddPartitionsToTransaction,
     TransactionalProducer,
 )
+from logstore.format.compression import Codec
+from logstore.format.header import ATTRIBUTES_POSITION, CODEC_MASK, HEADER_BYTES
 from logstore.logdir.acls import Operation
-from logstore.model import TopicPartition
+from logstore.model import Bytes, TopicPartition
 from logstore.wire.handlers.call import HANG_UP, NO_ANSWER, Call, NoAnswer
 from logstore.wire.handlers.records.leaders import with_leaders
 from logstore.wire.handlers.then import then, then_ask
@@ -33,6 +35,8 @@ from logstore.wire.messages.records.produce import (
     TopicResult,
 )
 
+_ZSTD: Final = 7
+"""From this version on clients know zstd (KIP-110)."""
 _ABORTABLE: Final = 11
 """From this version on clients know TRANSACTION_ABORTABLE (KIP-890)."""
 _ADDS: Final = 12
@@ -72,6 +76,13 @@ def answer(call: Call, request: ProduceRequest, version: int) -> Pending[Produce
 
 
 def _append(call: Call, asked: ToAppend, version: int) -> Pending[Appended]:
+    if version < _ZSTD:
+        code, why = (
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"zstd is allowed from version {_ZSTD} of Produce on",
+        )
+        zstd = [each.partition for each in asked.partitions if _is_zstd(each.data)]
+        return _append_but(call, asked, {each: ProducedPartition(each, code, message=why) for each in zstd})
     adds = None if version < _ADDS else _to_add(call, asked)
     if adds is None:
         return call.broker.produce(asked)
@@ -81,13 +92,23 @@ def _append(call: Call, asked: ToAppend, version: int) -> Pending[Appended]:
             return call.broker.produce(asked)
         why = f"the transaction of {asked.transactional_id!r} does not take its partition"
         refused = {each: ProducedPartition(each, code, message=why) for each, code in added.errors.items()}
-        rest = tuple([each for each in asked.partitions if each.partition not in refused])
-        return then(
-            call.broker.produce(asked._replace(partitions=rest)),
-            lambda result: _joined(asked, refused, result),
-        )
+        return _append_but(call, asked, refused)
 
     return then_ask(call.broker.add_partitions_to_transaction(adds), append)
+
+
+def _append_but(
+    call: Call, asked: ToAppend, refused: dict[TopicPartition, ProducedPartition]
+) -> Pending[Appended]:
+    """To all partitions but some."""
+    rest = tuple([each for each in asked.partitions if each.partition not in refused])
+    return then(
+        call.broker.produce(asked._replace(partitions=rest)), lambda result: _joined(asked, refused, result)
+    )
+
+
+def _is_zstd(data: Bytes) -> bool:
+    return len(data) > HEADER_BYTES and data[ATTRIBUTES_POSITION + 1] & CODEC_MASK == Codec.ZSTD
 
 
 def _to_add(call: Call, asked: ToAppend) -> AddPartitionsToTransaction | None:

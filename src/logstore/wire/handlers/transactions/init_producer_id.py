@@ -6,6 +6,7 @@ from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Answered, Pending
 from logstore.broker.requests import InitProducerIdRequest as Asked
 from logstore.broker.requests import InitProducerIdResult as Given
+from logstore.format.header import NO_EPOCH, NO_PRODUCER_ID
 from logstore.logdir.acls import Operation, ResourceType
 from logstore.wire.handlers.call import Call
 from logstore.wire.handlers.then import then
@@ -26,6 +27,8 @@ def answer(call: Call, request: InitProducerIdRequest, version: int) -> Pending[
         return Answered(refuse(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, version))
     if name is None and not _may_be_idempotent(call):
         return Answered(refuse(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, version))
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
+        return Answered(refuse(request, ErrorCode.INVALID_REQUEST, version))  # both are known, or neither
     asked = Asked(name, request.transaction_timeout_ms, request.producer_id, request.producer_epoch)
     return then(call.broker.init_producer_id(asked), lambda given: _response(given, version))
 
@@ -47,4 +50,4 @@ def _response(given: Given, version: int) -> InitProducerIdResponse:
 
 def refuse(request: InitProducerIdRequest, code: ErrorCode, version: int) -> InitProducerIdResponse:
     """The error."""
-    return InitProducerIdResponse(error_code=code)
+    return InitProducerIdResponse(error_code=code, producer_epoch=NO_EPOCH)

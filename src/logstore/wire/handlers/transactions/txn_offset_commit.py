@@ -62,7 +62,7 @@ def _refusal(call: Call, request: TxnOffsetCommitRequest) -> ErrorCode:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if not call.allows_group(Operation.READ, request.group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
-    return ErrorCode.NONE
+    return ErrorCode.NONE if request.group_id else ErrorCode.INVALID_GROUP_ID
 
 
 def _committed(each: Partition) -> OffsetAndMetadata:
