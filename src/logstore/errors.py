@@ -86,6 +86,9 @@ class InvalidRecordError(UsageError):
     """Where a record is that could not be decoded: its topic and partition. None for other errors."""
     offset: int | None = None
     """And its offset: ``consumer.seek(error.partition, error.offset + 1)`` passes it."""
+    records: tuple[int, ...] = ()
+    """Which records of the batch are refused for their key or timestamp: the first ten, counted from 0. Empty
+    for other errors."""
 
 
 class InvalidTimestampError(InvalidRecordError):

@@ -60,7 +60,6 @@ _IF_REFUSED: Final = {
     "log_start_offset",
     "last_stable_offset",
     "aborted_transactions",
-    "record_errors",
     "current_txn_start_offset",
 }
 """Fields that say nothing then."""

@@ -67,6 +67,8 @@ class ProducedPartition(NamedTuple):
     log_start_offset: int = NO_OFFSET
     message: str | None = None
     """Why it was refused."""
+    records: tuple[int, ...] = ()
+    """For which of its records, if it is for single ones (KIP-467)."""
 
 
 class ProduceResult(NamedTuple):

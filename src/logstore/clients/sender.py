@@ -36,7 +36,7 @@ from logstore.clients.outgoing import OutgoingBatch
 from logstore.clients.settings import ProducerConfig
 from logstore.clients.transactions.transacting import Transacting
 from logstore.clock import Clock
-from logstore.errors import LogstoreError, RetriableError
+from logstore.errors import InvalidRecordError, LogstoreError, RetriableError
 from logstore.format.batch import stamp_producer
 from logstore.model import ProducerIdentity
 from logstore.turns import take_if_free
@@ -321,7 +321,10 @@ class Sender:
                 queue.identity, queue.next_sequence = None, -1  # another than the first
         else:
             what = outcome.message or outcome.error.name
-            self._note_failed(batch, error_of(outcome.error, f"{batch.partition}: {what}"), outcome.error)
+            error = error_of(outcome.error, f"{batch.partition}: {what}")
+            if isinstance(error, InvalidRecordError):
+                error.records = outcome.records
+            self._note_failed(batch, error, outcome.error)
 
     def _may_retry(self, queue: PartitionQueue, batch: OutgoingBatch, error: ErrorCode, now_ms: int) -> bool:
         """A gap in a transaction closes by itself while an earlier batch is still to be sent again; without

@@ -21,7 +21,7 @@ from logstore.broker.requests import (
     ProduceResult,
 )
 from logstore.broker.transactions.requests import TransactionalProducer
-from logstore.errors import CorruptionError, LogstoreError, OutOfOrderError
+from logstore.errors import CorruptionError, InvalidRecordError, LogstoreError, OutOfOrderError
 from logstore.format import checksum
 from logstore.format.header import (
     ATTRIBUTES_POSITION,
@@ -139,7 +139,9 @@ def _append(directory: LogDirectory, wanted: ProducePartition) -> _Appended:
         if isinstance(error, OutOfOrderError) and error.was_appended:
             code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
             return ProducedPartition(partition, code, message=str(error)), log, log.log_end_offset
-        return ProducedPartition(partition, _why_refused(error, wanted.data), message=str(error)), None, -1
+        records = error.records if isinstance(error, InvalidRecordError) else ()
+        code = _why_refused(error, wanted.data)
+        return ProducedPartition(partition, code, message=str(error), records=records), None, -1
     if result is None:
         why = "the request has no whole batch for it"
         return ProducedPartition(partition, ErrorCode.INVALID_RECORD, message=why), None, -1

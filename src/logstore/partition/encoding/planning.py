@@ -102,10 +102,12 @@ def check_timestamps(
             limits.append(f"message_timestamp_before_max_ms allows none below {oldest}")
         if any(at > newest for _, at in bad):
             limits.append(f"message_timestamp_after_max_ms allows none above {newest}")
-        raise InvalidTimestampError(
+        error = InvalidTimestampError(
             f"timestamp_ms is out of bounds in {len(bad)} of {len(timestamps)} records: {named}; "
             f"{' and '.join(limits)}"
         )
+        error.records = tuple([number for number, _ in bad[:MAX_REPORTED_RECORDS]])
+        raise error
 
 
 def _check_units(timestamps: Sequence[int]) -> None:
@@ -282,7 +284,11 @@ def check_keys(keys: Sequence[Bytes | None]) -> None:
     if None in keys:
         missing = [number for number, key in enumerate(keys) if key is None]
         named = ", ".join(map(str, missing[:MAX_REPORTED_RECORDS]))
-        raise InvalidRecordError(f"a compacted topic needs a key in every record; missing in record {named}")
+        error = InvalidRecordError(
+            f"a compacted topic needs a key in every record; missing in record {named}"
+        )
+        error.records = tuple(missing[:MAX_REPORTED_RECORDS])
+        raise error
 
 
 def _fits_in_place(header: BatchHeader, codec: Codec, config: TopicConfig) -> bool:

@@ -31,6 +31,7 @@ from logstore.wire.messages.records.produce import (
     PartitionResult,
     ProduceRequest,
     ProduceResponse,
+    RefusedRecord,
     Topic,
     TopicResult,
 )
@@ -178,7 +179,7 @@ def _part(outcome: ProducedPartition, version: int) -> PartitionResult:
         outcome.base_offset,
         outcome.log_append_time_ms,
         outcome.log_start_offset,
-        (),
+        tuple([RefusedRecord(number, outcome.message) for number in outcome.records]),
         outcome.message,
     )
 

@@ -84,9 +84,9 @@ def _produced(sent: ProducePartition, answer: produce.PartitionResult | None) ->
     if answer is None:
         return ProducedPartition(sent.partition, ErrorCode.UNKNOWN_SERVER_ERROR, message=LEFT_OUT)
     message = answer.error_message
-    if answer.error_code and answer.record_errors:
-        refused = answer.record_errors[0]
-        message = f"record {refused.batch_index}: {refused.error_message or message}"
+    refused = answer.record_errors if answer.error_code else ()
+    if refused and refused[0].error_message != message:
+        message = f"record {refused[0].batch_index}: {refused[0].error_message or message}"
     return ProducedPartition(
         sent.partition,
         code_of_number(answer.error_code),
@@ -94,6 +94,7 @@ def _produced(sent: ProducePartition, answer: produce.PartitionResult | None) ->
         answer.log_append_time_ms,
         answer.log_start_offset,
         why_of_number(answer.error_code, message),
+        tuple([each.batch_index for each in refused]),
     )
 
 
