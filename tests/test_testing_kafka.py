@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from logstore.config import TopicConfig
 from logstore.errors import InvalidConfigError, UsageError
@@ -55,6 +55,20 @@ def test_it_is_there_at_once():
         with kafka():
             pass
     assert (time.monotonic() - began) / 10 < 0.5  # about 10 ms; a container takes seconds
+
+
+def test_a_refused_fetch_is_refused_for_its_partitions():
+    """Clients do what an error asks for if it is there: this one looks for an offset as it was told."""
+    with kafka(topics={"t": 1}) as servers:
+        send(servers)
+        servers.intercept("Fetch", Refuse("OFFSET_OUT_OF_RANGE"))
+        settings = {"group.id": "g", "auto.offset.reset": "latest"}
+        consumer = Consumer({"bootstrap.servers": str(servers), **settings})
+        consumer.assign([TopicPartition("t", 0, 0)])
+        while not (asked := servers.requests("ListOffsets")):
+            assert consumer.poll(0.05) is None
+        assert asked[0].request.topics[0].partitions[0].timestamp_ms == -1
+        consumer.close()
 
 
 def test_a_refused_request_is_sent_again():

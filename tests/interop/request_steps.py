@@ -149,7 +149,7 @@ def told(side: Party, value: Any, field: str = "") -> Any:
         case "timestamp_ms" if value > NOW_MS:
             return "later"
         case "records":
-            return _batches(bytes(value or b""))
+            return None if value is None else _batches(bytes(value))
     if isinstance(value, uuid.UUID):
         return next((name for name, each in side.ids.items() if each == value), value.int)
     if isinstance(value, (tuple, list)):

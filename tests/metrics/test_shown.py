@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import pytest
 
@@ -99,3 +100,11 @@ def test_the_sums_by_label_are_those_of_the_series():
         assert found.histogram("logstore_flush_seconds").count == 4
         assert found.histogram("logstore_flush_seconds", topic="b").count == 2
         assert found.histogram("logstore_flush_seconds", topic="c").count == 0
+
+
+def test_it_goes_to_another_process_as_it_is():
+    with busy_store() as store:
+        found = store.metrics()
+    copy = pickle.loads(pickle.dumps(found))
+    assert copy == found
+    assert (copy.path, copy.taken_ms, copy.incomplete) == (found.path, found.taken_ms, found.incomplete)

@@ -70,6 +70,10 @@ class Metrics(Mapping[str, Series]):
         Empty if everything is there."""
         return self._incomplete
 
+    def __reduce__(self) -> tuple[type[Metrics], tuple[Any, ...]]:
+        series = {name: dict(each) for name, each in self._series.items()}
+        return Metrics, (self._path, self._taken_ms, series, self._incomplete)
+
     # Looking
 
     def __getitem__(self, name: str) -> Series:

@@ -10,6 +10,7 @@ import time
 import pytest
 
 import logstore
+import logstore.testing
 from tests.broker.rig import batch_of
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
@@ -181,3 +182,38 @@ def test_kafka_python_finds_and_ends_a_transaction_that_hangs(store, address):
     assert log.open_transactions() == {}
     assert values_in(store, "t") == ALL
     admin.close()
+
+
+def test_a_topic_vanishes_while_librdkafka_reads_it_and_another():
+    """It takes an answer without records for a broken one, and hangs up."""
+    said = []
+    with logstore.testing.kafka(topics={"t": 1, "out": 1}) as servers:
+        servers.store["t"].append(b"v")
+        consumer = confluent_kafka.Consumer(
+            {"bootstrap.servers": str(servers), "group.id": "g"}, logger=Recorder(said)
+        )
+        consumer.assign([confluent_kafka.TopicPartition(name, 0, 0) for name in ("t", "out")])
+        until(lambda: consumer.poll(0.01) is not None)
+        servers.store.delete_topic("t")
+        before = len(servers.requests("Fetch"))
+        until(lambda: consumer.poll(0.01) or len(servers.requests("Fetch")) > before + 1)
+        servers.store["out"].append(b"goes on")
+
+        def goes_on():
+            found = consumer.poll(0.01)
+            return found is not None and found.value() == b"goes on"
+
+        until(goes_on)
+        consumer.close()
+    assert not [each for each in said if "PROTOERR" in each]
+
+
+class Recorder(logging.Logger):
+    """What a client logs, in a list."""
+
+    def __init__(self, said):
+        super().__init__("client")
+        self._said = said
+
+    def handle(self, record):
+        self._said.append(record.getMessage())

@@ -41,6 +41,11 @@ _READ_COMMITTED = 1
 _NOT_DIVERGING, *_NO_TAGS = PartitionResult()[5:8]
 _NO_LIFE = -1
 _new = tuple.__new__  # a third of the cost of calling the type, which counts with thousands of partitions
+_OF_SESSIONS = {
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+}
 
 
 def answer(call: Call, request: FetchRequest, version: int) -> Pending[FetchResponse]:
@@ -247,8 +252,9 @@ def _by_topic(found: list[tuple[PartitionKey, PartitionResult]]) -> tuple[TopicR
 
 
 def refuse(request: FetchRequest, code: ErrorCode, version: int) -> FetchResponse:
-    """The error, of the whole request where the version can say so; else of each partition."""
-    if version >= _WITH_SESSIONS:
-        return FetchResponse(error_code=code)
+    """The error, of each partition that the request names: clients act on it there. Of the whole request, if
+    it is one of sessions, or the request names no partition."""
     keys = [((each.name, each.topic_id), one.partition) for each in request.topics for one in each.partitions]
+    if version >= _WITH_SESSIONS and (code in _OF_SESSIONS or not keys):
+        return FetchResponse(error_code=code)
     return FetchResponse(topics=_by_topic([(key, PartitionResult(key[1], code, -1)) for key in keys]))

@@ -116,7 +116,8 @@ class PartitionResult(NamedTuple):
     aborted_transactions: tuple[AbortedTransaction, ...] | None = ()
     preferred_read_replica: Annotated[Int32, since(11)] = -1
     """From which broker to read on (KIP-392); -1: from this one."""
-    records: Records | None = None
+    records: Records | None = b""
+    """Not null: librdkafka takes that for a broken answer."""
 
 
 class TopicResult(NamedTuple):
