@@ -46,6 +46,8 @@ _OF_EACH_ITS_OWN: Final = {
     "log_append_time_ms",
     "current_leader",
     "node_endpoints",
+    "brokers",
+    "cluster_id",
     "coordinator_epoch",
     "last_timestamp_ms",
     "transaction_start_time_ms",
@@ -138,7 +140,7 @@ def told(side: Party, value: Any, field: str = "") -> Any:
     match field:
         case "error_code" | "acknowledge_error_code":
             return ErrorCode(value).name
-        case "node_id" | "leader_id":
+        case "node_id" | "leader_id" | "controller_id" | "replicas" | "isr" if isinstance(value, int):
             return value - side.node_id if value >= 0 else value
         case "member_id" | "leader" if value:
             return side.called("member", value)

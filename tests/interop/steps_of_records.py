@@ -9,10 +9,12 @@ from typing import Any, Final
 from logstore.format import checksum
 from logstore.format.batch import encode_batch
 from logstore.format.compression import Codec
+from logstore.format.messages.fields import NO_UUID
 from logstore.wire.apis import ApiKey
+from logstore.wire.messages.cluster import metadata
 from logstore.wire.messages.records import fetch, list_offsets
 from tests.broker.rig import batch_of
-from tests.interop.request_steps import NOW_MS, Party, Step, known, read, step, write
+from tests.interop.request_steps import LOST, NOW_MS, Party, Step, known, read, step, write
 
 ONE: Final = batch_of([b"x"], NOW_MS)
 HOUR_MS: Final = 3_600_000
@@ -41,6 +43,7 @@ def steps() -> Iterator[Step]:
     yield from _at_odd_times()
     yield from _idempotent()
     yield from _looked_up()
+    yield from _described()
     yield from _reads()
     yield from _in_a_session()
 
@@ -180,6 +183,33 @@ def _looked_up() -> Iterator[Step]:
     for topic in ("u", "stamped", "compacted", "small"):
         yield look((0, -1, -3), topic=topic)
         yield look((0, -1, 0), topic=topic)
+
+
+def _described() -> Iterator[Step]:
+    def ask(name: str, version: int, *topics: Any, **options: Any) -> Step:
+        def wanted(side: Party) -> tuple[metadata.TopicWanted, ...]:
+            return tuple(
+                metadata.TopicWanted(name=name, topic_id=NO_UUID if its is None else side.ids.get(its, LOST))
+                for its, name in topics
+            )
+
+        quiet = {"allow_auto_topic_creation": False} if version >= 4 else {}
+        return step(f"{name} {topics}", ApiKey.METADATA, version, topics=wanted, **quiet, **options)
+
+    for version in range(14):
+        yield ask("a topic", version, (None, "t"), (None, "u"))
+        if version >= 4:
+            yield ask("what is not there", version, (None, "nope"), (None, "t"), (None, "t"))
+        if version >= 1:
+            yield ask("nothing", version)
+            for name in ("a b", "", ".", "x" * 250):
+                yield ask("no name of a topic", version, (None, name))
+        if version >= 8:
+            yield ask("its rights", version, (None, "t"), include_topic_authorized_operations=True)
+        if version >= 12:
+            for its in ("t", "nope"):
+                yield ask("by id", version, (its, None))
+            yield ask("by id with a name", version, ("t", "u"))
 
 
 def _reads() -> Iterator[Step]:

@@ -10,7 +10,12 @@ from logstore.logdir.acls import Operation
 from logstore.model import TopicPartition
 from logstore.wire.apis import ApiKey
 from logstore.wire.handlers.settings import ListenerConfig
-from logstore.wire.messages.cluster import describe_log_dirs, describe_topic_partitions, elect_leaders
+from logstore.wire.messages.cluster import (
+    describe_log_dirs,
+    describe_topic_partitions,
+    elect_leaders,
+    metadata,
+)
 from logstore.wire.messages.parts import NOT_ASKED
 from logstore.wire.messages.quotas import alter_client_quotas, describe_client_quotas
 from tests.wire.handlers.rig_admin import AdminRig
@@ -21,6 +26,17 @@ NONE = ErrorCode.NONE
 @pytest.fixture
 def rig():
     return AdminRig()
+
+
+@pytest.mark.parametrize(("version", "no_name"), [(11, ""), (12, None), (13, None)])
+def test_who_asks_for_an_id_and_may_not_see_the_topic_is_not_told_its_name(rig, version, no_name):
+    topic_id = rig.directory.topic("t").topic_id
+    wanted = (metadata.TopicWanted(topic_id, no_name),)
+    (seen,) = rig.send(ApiKey.METADATA, version, topics=wanted).topics
+    assert seen[:3] == (NONE, "t", topic_id)
+    rig.rights.deny(Operation.DESCRIBE, topic="t")
+    (denied,) = rig.send(ApiKey.METADATA, version, topics=wanted).topics
+    assert denied[:3] == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, no_name, topic_id)
 
 
 class TestCluster:

@@ -46,6 +46,9 @@ CLUSTER_OPERATIONS: Final = (
     Operation.DESCRIBE,
 )
 
+_NAMELESS: Final = 12
+"""From this version on, who has asked by an id need not be told the name."""
+
 
 def answer(call: Call, request: MetadataRequest, version: int) -> Pending[MetadataResponse]:
     """The topics that are asked for. One that there is not is created, if client and listener want that."""
@@ -63,8 +66,15 @@ def answer(call: Call, request: MetadataRequest, version: int) -> Pending[Metada
             denied_creation = _create(call, names)
             names = tuple(each for each in names if each not in denied_creation)
             denied += denied_creation
-    refused = [Topic(ErrorCode.UNKNOWN_TOPIC_ID, topic_id=each.topic_id) for each in lost]
-    refused += [Topic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, each) for each in denied]
+    no_name = None if version >= _NAMELESS else ""
+    refused = [Topic(ErrorCode.UNKNOWN_TOPIC_ID, no_name, each.topic_id) for each in lost]
+    by_id = {_name(call, each): each.topic_id for each in wanted or () if each.topic_id != NO_UUID}
+    refused += [
+        Topic(
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED, no_name if each in by_id else each, by_id.get(each, NO_UUID)
+        )
+        for each in denied
+    ]
     return then(call.broker.metadata(Asked(names)), lambda found: _response(call, request, found, refused))
 
 
@@ -74,9 +84,8 @@ def _means_all(request: MetadataRequest, version: int) -> bool:
 
 
 def _name(call: Call, wanted: TopicWanted) -> str | None:
-    if wanted.name or (wanted.name is not None and wanted.topic_id == NO_UUID):
-        return wanted.name
-    return call.node.topics.name_of(wanted.topic_id)
+    """None: there is no topic of this id."""
+    return wanted.name if wanted.topic_id == NO_UUID else call.node.topics.name_of(wanted.topic_id)
 
 
 def _may_see(call: Call, name: str) -> bool:
