@@ -7,23 +7,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from logstore.format.messages.fields import NO_UUID
-from logstore.logdir.acls import Operation, ResourceType
-from logstore.wire.apis import ApiKey
-from logstore.wire.handlers.call import CLUSTER_NAME
-from logstore.wire.messages.security import create_acls, delete_acls
-from logstore.wire.messages.topics import create_topics
+from logstore.logdir.acls import Operation
 from tests.interop import kafka
 from tests.interop.admin_steps import (
     BROKER,
     LOST,
     SET,
     TOPIC,
-    Side,
     change,
     cluster,
     create,
@@ -40,12 +34,10 @@ from tests.interop.admin_steps import (
     seen,
     sizes,
 )
-from tests.wire.handlers.rig_admin import AdminRig
+from tests.interop.rights_rig import CLUSTER, TOPICS, Broker, Store, both
 
 pytestmark = pytest.mark.interop
 
-Resources = tuple[tuple[ResourceType, str], ...]
-DENY, ALLOW, ANY = 2, 3, 1
 STEPS = (
     page((), 3),
     page(("t", "x"), 3),
@@ -72,59 +64,13 @@ STEPS = (
 )
 
 
-class Broker(Side):
-    """A broker that allows everything but what it is told to deny."""
-
-    def prepare(self) -> None:
-        topics = self.ask(ApiKey.CREATE_TOPICS, topics=(create_topics.Topic("t", 2, 1),)).topics
-        assert [each.error_code for each in topics] == [0]
-        self._add(ResourceType.TOPIC, "*", Operation.ALL, ALLOW)
-        self._add(ResourceType.CLUSTER, CLUSTER_NAME, Operation.ALL, ALLOW)
-
-    def deny(self, operation: Operation, resources: Resources) -> None:
-        for kind, name in resources:
-            self._add(kind, name, operation, DENY)
-
-    def allow_again(self) -> None:
-        every = delete_acls.Filter(ANY, None, ANY, None, None, ANY, DENY)
-        (found,) = self.ask(ApiKey.DELETE_ACLS, filters=(every,)).filters
-        assert found.error_code == 0
-
-    def _add(self, kind: int, name: str, operation: int, permission: int) -> None:
-        rule = create_acls.Acl(kind, name, 3, "User:ANONYMOUS", "*", operation, permission)
-        (found,) = self.ask(ApiKey.CREATE_ACLS, creations=(rule,)).results
-        assert found.error_code == 0, found
-
-
-class Store(Side):
-    """The handlers, with rights."""
-
-    def __init__(self) -> None:
-        self.rig, self.node_id, self.ids = AdminRig(), 0, {}
-
-    def ask(self, key: ApiKey, version: int | None = None, **fields: Any) -> Any:
-        return self.rig.send(key, version, **fields)
-
-    def deny(self, operation: Operation, resources: Resources) -> None:
-        self.rig.rights.denied = {(operation, *each) for each in resources}
-
-
 @pytest.fixture(scope="module")
 def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, Store]]:
     kafka.require_kafka()
-    config = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "allow.everyone.if.no.acl.found": "true",
-    }
-    with kafka.KafkaBroker(tmp_path_factory.mktemp("kafka"), config=config) as running:
-        broker = Broker(running.bootstrap, 1)
-        broker.prepare()
-        yield broker, Store()
-        broker.client.close()
+    with both(tmp_path_factory.mktemp("kafka")) as found:
+        yield found
 
 
-TOPICS = ((ResourceType.TOPIC, "t"), (ResourceType.TOPIC, "x"))
-CLUSTER = ((ResourceType.CLUSTER, CLUSTER_NAME),)
 OPERATIONS = (
     Operation.CREATE,
     Operation.DELETE,

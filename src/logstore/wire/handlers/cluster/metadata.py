@@ -115,7 +115,9 @@ def _response(call: Call, request: MetadataRequest, found: Found, refused: list[
     ]
     operations = NOT_ASKED
     if request.include_cluster_authorized_operations:
-        operations = call.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME, CLUSTER_OPERATIONS)
+        operations = 0
+        if call.allows_cluster(Operation.DESCRIBE):
+            operations = call.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME, CLUSTER_OPERATIONS)
     return MetadataResponse(
         brokers=tuple([Broker(*each) for each in node.brokers()]),
         cluster_id=node.cluster_id,
