@@ -21,6 +21,7 @@ from logstore.errors import (
     UnknownTopicError,
     UsageError,
 )
+from logstore.replica.coordination import registration
 from logstore.replica.coordination.interface import MOST_TEXT_BYTES, TEXTS, Endpoint
 from logstore.replica.rules.partition_state import Member, PartitionState, Registration
 from tests.replica.coordination.places import (
@@ -126,6 +127,16 @@ def test_a_node_id_in_use_is_refused(place):
     assert not session.is_lost
     session.close()
     register(there, 1, Disk("another"))
+
+
+def test_who_waits_for_a_node_id_says_so(place, monkeypatch, caplog):
+    monkeypatch.setattr(registration, "_TELL_AFTER_SECONDS", 0.05)
+    here, there = place.open(), place.open()
+    register(here, 1)
+    with pytest.raises(LockedError):
+        register(there, 1, Disk("another"), wait_ms=200)
+    (said,) = [each.getMessage() for each in caplog.records if each.name == registration.__name__]
+    assert said.startswith("node id 1 is in use by 127.0.0.1:9093, in its life ")
 
 
 def test_a_node_waits_for_the_end_of_its_earlier_process(place):

@@ -22,8 +22,10 @@ from logstore.replica.coordination.registering import NodeRecord, begin_life
 from logstore.replica.coordination.session import require, steps_to_vacate
 from logstore.replica.coordination.tree import Create, Delete, Lease, Step, Stored, Tree, Why, Write
 from logstore.replica.rules.partition_state import Registration
+from logstore.warning import warn
 
 _PAUSE_SECONDS: Final = 0.05
+_TELL_AFTER_SECONDS: Final = 1.0
 
 
 class Registering:
@@ -48,6 +50,7 @@ class Registering:
         started = time.monotonic()
         waits_until = started + wait_ms / 1000
         ends_at = max(waits_until, started + self._tree.patience_ms / 1000)
+        tells_at = min(started + _TELL_AFTER_SECONDS, waits_until)
         while True:
             registered = self._try()
             if lease.is_lost:
@@ -60,6 +63,14 @@ class Registering:
                     "give this node another id, stop that one, or wait for the end of its session: wait_ms"
                 )
                 raise LockedError(f"node id {self._node.node_id} is in use by {holder}", advice)
+            if holder is not None and time.monotonic() >= tells_at:
+                tells_at = waits_until
+                warn(
+                    "node id %d is in use by %s; waiting up to %.0f s for that process to be taken for dead",
+                    self._node.node_id,
+                    holder,
+                    waits_until - time.monotonic(),
+                )
             if time.monotonic() >= ends_at:
                 raise RetriableError(f"{self._tree.name} did not register node {self._node.node_id} in time")
             time.sleep(_PAUSE_SECONDS)
