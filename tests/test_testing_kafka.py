@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from logstore.clients import sender
 from logstore.config import TopicConfig
+from logstore.connected import connect
 from logstore.errors import InvalidConfigError, UsageError
 from logstore.testing import Delay, Drop, DropAnswer, HangUp, Refuse, kafka, kafka_servers
 from logstore.wire.apis import ApiKey
@@ -55,6 +58,21 @@ def test_it_is_there_at_once():
         with kafka():
             pass
     assert (time.monotonic() - began) / 10 < 0.5  # about 10 ms; a container takes seconds
+
+
+def test_a_producer_says_that_its_records_wait(monkeypatch, caplog):
+    """It tries again for two minutes. Said once a minute, of each partition."""
+    monkeypatch.setattr(sender, "_LONG_MS", 50)
+    with kafka(topics={"t": 1}) as servers:
+        servers.intercept("Produce", Refuse("KAFKA_STORAGE_ERROR"), times=None)
+        with connect(str(servers)) as store, store.producer(retry_backoff_ms=10) as producer:
+            sent = producer.send("t", b"v")
+            while len(servers.requests("Produce")) < 20:
+                time.sleep(0.01)
+            servers.let_through()
+            assert sent.result().offset == 0
+    (said,) = [each.getMessage() for each in caplog.records if each.name == sender.__name__]
+    assert re.fullmatch(r"records for t-0 could not be stored for 0 s: KAFKA_STORAGE_ERROR.*", said)
 
 
 def test_a_refused_fetch_is_refused_for_its_partitions():

@@ -40,8 +40,11 @@ from logstore.errors import InvalidRecordError, LogstoreError, RetriableError
 from logstore.format.batch import stamp_producer
 from logstore.model import ProducerIdentity
 from logstore.turns import take_if_free
+from logstore.warning import is_due, warn
 
 _SEQUENCE_COUNT: Final = 2**31
+_LONG_MS: Final = 5_000
+"""Longer than it takes to elect a leader."""
 
 _GAPS = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 
@@ -74,6 +77,7 @@ class Sender:
         "_must_look",
         "_resume_ms",
         "_retrying",
+        "_told_at",
         "_transacting",
         "_wake",
         "_was_interrupted",
@@ -113,6 +117,7 @@ class Sender:
         self._first_identity: tuple[int, int] | None = None
         self._asked: Pending[InitProducerIdResult] | None = None
         self._failed: list[OutgoingBatch] | None = None
+        self._told_at: dict[str, float] = {}
 
     def drive(self) -> int:
         """Do what can be done now. Returns when to call again, by the monotonic clock; earlier, if ``wake``
@@ -314,6 +319,7 @@ class Sender:
         elif self._may_retry(queue, batch, outcome.error, now_ms):
             queue.retry_at_ms = now_ms + self._config.retry_backoff_ms
             queue.refusal = outcome.message or outcome.error.name
+            self._tell_of(queue, now_ms - batch.created_ms)
             with self._accumulator.lock:
                 _put_back(queue, batch)
             if outcome.error in _GAPS and not _has_earlier(queue, batch):
@@ -325,6 +331,12 @@ class Sender:
             if isinstance(error, InvalidRecordError):
                 error.records = outcome.records
             self._note_failed(batch, error, outcome.error)
+
+    def _tell_of(self, queue: PartitionQueue, waited_ms: int) -> None:
+        """Nobody else hears of it before the batch is late."""
+        name = str(queue.partition)
+        if waited_ms >= _LONG_MS and is_due(self._told_at, name):
+            warn("records for %s could not be stored for %d s: %s", name, waited_ms // 1000, queue.refusal)
 
     def _may_retry(self, queue: PartitionQueue, batch: OutgoingBatch, error: ErrorCode, now_ms: int) -> bool:
         """A gap in a transaction closes by itself while an earlier batch is still to be sent again; without
