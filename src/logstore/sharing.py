@@ -21,7 +21,7 @@ from logstore.errors import LockedError, LogstoreError
 from logstore.files import OsFiles, PathLike, check_path
 from logstore.format.names import SHARED_NAME
 from logstore.store import Store, open_store
-from logstore.warning import inform, warn
+from logstore.warning import inform, is_due, warn
 from logstore.wire.handlers.settings import ListenerConfig
 from logstore.wire.listener.listener import Listener
 from logstore.wire.remote.broker import CLIENT_ID, RemoteBroker
@@ -137,16 +137,19 @@ class SharedStore(RemoteStore):
     def _keep(self) -> None:
         """Until the end: own the directory as soon as nobody does."""
         seconds = _LOOK_SECONDS
+        told_at: dict[str, float] = {}
         while not self._ended.wait(seconds):
             try:
                 if self._try_to_own():
                     return
                 seconds = _LOOK_SECONDS
             except LogstoreError as error:
-                warn("%s cannot be taken over; it is tried again: %s", self.path, error)
+                if is_due(told_at, str(error)):
+                    warn("%s cannot be taken over; it is tried again: %s", self.path, error)
                 seconds = _BACKOFF_SECONDS
             except Exception as error:  # a thread that ended would never take over
-                warn("taking over %s failed: %s: %s", self.path, type(error).__name__, error)
+                if is_due(told_at, str(error)):
+                    warn("taking over %s failed: %s: %s", self.path, type(error).__name__, error)
                 seconds = _BACKOFF_SECONDS
 
     def close(self) -> None:

@@ -91,7 +91,15 @@ def test_a_store_follows_a_cluster_and_counts_for_nothing(cluster, tmp_path):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"node_id": 2**31}, {"rack": 3}, {"rack": ""}, {"rack": "a" * 256}, {"peer_tls": 1}, {"peer_sasl": "x"}],
+    [
+        {"node_id": 2**31},
+        {"replication_factor": 2**15},
+        {"rack": 3},
+        {"rack": ""},
+        {"rack": "a" * 256},
+        {"peer_tls": 1},
+        {"peer_sasl": "x"},
+    ],
     ids=lambda each: next(iter(each)),
 )
 def test_arguments_that_would_mislead_clients(tmp_path, wrong):

@@ -64,6 +64,8 @@ from logstore.wire.security.users import kept_users
 MAX_NODE_ID: Final = 2**31 - 1
 _MAX_RACK_BYTES: Final = 255
 """Clients are told it with each node, and the protocol has room for 32 KiB."""
+_MOST_REPLICAS: Final = 2**15 - 1
+"""The protocol's number for them has 16 bits."""
 _TICK_SECONDS: Final = 0.25
 _FIRST_WAIT_MS: Final = 2 * SESSION_MS
 """For an earlier process of the node to be taken for dead: with ZooKeeper that is when its session ends."""
@@ -140,6 +142,8 @@ class Node:
         read_from_followers = check_flag(read_from_followers, "read_from_followers")
         if replication_factor is not None:
             check_least("replication_factor", replication_factor, 1)
+            if replication_factor > _MOST_REPLICAS:
+                raise UsageError(f"replication_factor is {replication_factor}; at most {_MOST_REPLICAS}")
         check_least("replica_lag_time_max_ms", replica_lag_time_max_ms, 1)
         if follower_replication_throttled_rate is not None:
             check_least("follower_replication_throttled_rate", follower_replication_throttled_rate, 1)
