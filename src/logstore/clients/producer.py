@@ -42,7 +42,7 @@ from logstore.format.loops import partition_for_key
 from logstore.lock import ForkFlag
 from logstore.model import BoundToProcess, Moment
 from logstore.partition.arguments import check_timeout
-from logstore.schedule import rest_at_exit, rest_no_more
+from logstore.schedule import rest_at_exit, rest_no_more, start_thread
 from logstore.serializing import EncoderChoice
 from logstore.turns import Bell
 from logstore.warning import warn
@@ -382,9 +382,7 @@ class Producer(BoundToProcess):
             with self._accumulator.lock:
                 if self._thread is None and not self._is_closed:
                     rest_at_exit(self, Producer._rest)
-                    thread = threading.Thread(target=self._run, name="logstore-producer", daemon=True)
-                    thread.start()
-                    self._thread = thread
+                    self._thread = start_thread(self._run, "logstore-producer", what="for the producer")
         if due_ms < self._wakes_ms:
             self._bell.ring()
 
