@@ -71,6 +71,15 @@ def check_callback(value: Any, name: str) -> None:
         raise UsageError(f"{name} is {shown(value)}; it must be a function, or None")
 
 
+def check_list(value: Any, name: str, of: str) -> None:
+    """
+    Raises:
+        UsageError: it is no list, or a single text, whose letters would be taken for its items.
+    """
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise UsageError(f"{name} is {shown(value)}; it must be a list of {of}")
+
+
 def check_least(name: str, value: Any, least: int) -> None:
     """
     Raises:

@@ -187,10 +187,11 @@ def start_thread(
     """A thread that does not keep the process alive.
 
     Raises:
-        RetriableError: the process may have no more threads.
+        RetriableError: the process may have no more threads, or none that do not keep it alive, as in a
+            subinterpreter.
     """
-    thread = threading.Thread(target=run, name=name, daemon=True)
     try:
+        thread = threading.Thread(target=run, name=name, daemon=True)
         thread.start()
     except RuntimeError as error:
         raise RetriableError(f"no thread can be started {what}: {error}") from None

@@ -795,6 +795,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
                 are, and ``allow_anonymous`` is not said.
             StorageError: the system refuses the address, because it is in use, for one.
             InvalidConfigError: a setting is unknown or out of range.
+            RetriableError: the process may have no more threads.
             ReadOnlyError: the store was opened read-only.
         """
         from logstore.wire.handlers.settings import ListenerConfig

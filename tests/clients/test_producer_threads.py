@@ -12,6 +12,8 @@ import time
 import pytest
 
 import logstore
+from logstore.broker import local
+from logstore.errors import RetriableError
 
 
 @pytest.fixture
@@ -115,3 +117,26 @@ def test_what_is_delivered_is_told_before_it_returns(tmp_path, is_connected, how
                     producer.flush()
                     assert len(told) == 20
             assert len(told) == 20
+
+
+ERRORS = [MemoryError(), RetriableError("no thread can be started for the background work")]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_an_error_does_not_end_the_thread_and_what_was_sent_is_delivered_once(tmp_path, monkeypatch, error):
+    errors, produce = [error], local.produce
+
+    def fail_once(*arguments):
+        pending = produce(*arguments)
+        if errors:
+            raise errors.pop()
+        return pending
+
+    monkeypatch.setattr(local, "produce", fail_once)
+    with logstore.open(tmp_path) as store:
+        store.create_topic("t")
+        with store.producer(linger_ms=1) as producer:
+            assert producer.send("t", b"one").result(10).offset == 0
+            assert not errors
+            assert producer.send("t", b"two").result(10).offset == 1
+        assert [record.value for record in store["t"].read()] == [b"one", b"two"]

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 import logstore
+from logstore.errors import InvalidConfigError
 from logstore.spark.batch_writer import BatchWriter
 from logstore.spark.options import Options, Use
 
@@ -51,6 +52,14 @@ def test_an_id_is_for_the_whole_store_where_a_column_names_the_topics(path):
     for each in (rows, rows.slice(1), rows):
         write(path, each, writeId="query/7")
     assert counts(path) == [1, 1]
+
+
+@pytest.mark.parametrize("write_id", ["", " "])
+def test_an_empty_id_is_refused(path, write_id):
+    """Taken for no id, it would let a program that has lost its id write its rows twice."""
+    with pytest.raises(InvalidConfigError, match=r"option writeId is '.?': it must not be empty"):
+        write(path, ROWS, topic="a", writeId=write_id)
+    assert counts(path) == [0, 0]
 
 
 def test_writes_without_an_id_are_different_ones(path):

@@ -42,9 +42,10 @@ from logstore.format.loops import partition_for_key
 from logstore.lock import ForkFlag
 from logstore.model import BoundToProcess, Moment
 from logstore.partition.arguments import check_timeout
-from logstore.schedule import rest_at_exit, rest_no_more
+from logstore.schedule import rest_at_exit, rest_no_more, start_thread
 from logstore.serializing import EncoderChoice
 from logstore.turns import Bell
+from logstore.warning import warn
 
 Partitioner = Callable[[str, bytes | None, bytes | None, int], int]
 """Topic, key, value and the number of partitions -> a partition."""
@@ -55,6 +56,8 @@ _ANY_RECORD: Final = TopicConfig(
 """Of a topic whose settings the client may not know: the right to write does not include that. The broker
 checks the records."""
 _LONGEST_WAIT_MS = 3_600_000
+_LEAST_BACKOFF_MS = 100
+"""Between an error of the thread and its next try, whatever ``retry_backoff_ms`` is."""
 _END_SECONDS = 1.0
 """How long a program that ends waits for the thread, which may be in a callback."""
 _REST_MS = 1_000
@@ -379,9 +382,7 @@ class Producer(BoundToProcess):
             with self._accumulator.lock:
                 if self._thread is None and not self._is_closed:
                     rest_at_exit(self, Producer._rest)
-                    thread = threading.Thread(target=self._run, name="logstore-producer", daemon=True)
-                    thread.start()
-                    self._thread = thread
+                    self._thread = start_thread(self._run, "logstore-producer", what="for the producer")
         if due_ms < self._wakes_ms:
             self._bell.ring()
 
@@ -392,9 +393,18 @@ class Producer(BoundToProcess):
             self._bell.ring()
 
     def _run(self) -> None:
+        """The thread's loop until there is nothing to send. No error ends it earlier."""
         accumulator, known_count = self._accumulator, -1
         while True:
-            next_ms = self._sender.drive()
+            try:
+                next_ms = self._sender.drive()
+            except (
+                BaseException
+            ) as error:  # no memory, no more threads: what was sent would never be delivered
+                if self._is_ending:
+                    return
+                warn("a producer goes on after %s: %s", type(error).__name__, error)
+                next_ms = self._clock.monotonic_ms() + max(self.config.retry_backoff_ms, _LEAST_BACKOFF_MS)
             if self._is_ending or (self._is_closed and not accumulator.undelivered_count):
                 return
             is_resting = False

@@ -79,6 +79,23 @@ class _TooLargeError(CorruptionError):
     """A stream decompresses to more than the limit. Readers take it for damage; who appends it is told."""
 
 
+_NO_MEMORY: Final = ("Allocation error", "allocation_failed", "Error -4 ")
+"""What the errors of zstd, lz4 and zlib say if there was no memory. Their classes do not tell."""
+
+
+def is_without_memory(error: Exception) -> bool:
+    """Whether a codec's library has failed because there was no memory."""
+    return any(words in str(error) for words in _NO_MEMORY)
+
+
+def failure(what: str, error: Exception) -> CorruptionError | MemoryError:
+    """What to raise where a codec's library has failed. Sound data must not be called damaged, which readers
+    would skip."""
+    if is_without_memory(error):
+        return MemoryError(f"there is no memory to decompress a {what}: {error}")
+    return CorruptionError(f"damaged {what}: {error}")
+
+
 def too_large(limit_bytes: int, reason: str = "") -> CorruptionError:
     """The error that every codec raises for a stream that would pass the limit."""
     return _TooLargeError(reason or f"the records decompress to more than the limit of {limit_bytes} bytes")

@@ -13,7 +13,14 @@ from contextlib import suppress
 from enum import IntEnum
 
 from logstore.errors import CorruptionError, InvalidConfigError
-from logstore.format.bounds import MAX_DECOMPRESSED_BYTES, PIECE_BYTES, SMALL_BYTES, gather, too_large
+from logstore.format.bounds import (
+    MAX_DECOMPRESSED_BYTES,
+    PIECE_BYTES,
+    SMALL_BYTES,
+    failure,
+    gather,
+    too_large,
+)
 from logstore.format.lz4_frame import compress_lz4, decompress_lz4
 from logstore.format.xerial import compress_snappy, decompress_snappy
 from logstore.format.zstd_frame import compress_zstd, decompress_zstd
@@ -148,7 +155,7 @@ def _gzip_pieces(view: memoryview) -> Iterator[bytes]:
         try:
             piece = stream.decompress(source, piece_bytes)
         except zlib.error as error:
-            raise CorruptionError(f"damaged gzip stream: {error}") from error
+            raise failure("gzip stream", error) from error
         left = stream.unused_data if stream.eof else stream.unconsumed_tail
         position += len(source) - len(left)
         if piece:

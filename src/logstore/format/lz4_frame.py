@@ -11,7 +11,15 @@ from collections.abc import Iterator
 from typing import Final
 
 from logstore.errors import CorruptionError
-from logstore.format.bounds import COUNTED_BYTES, PIECE_BYTES, SMALL_BYTES, gather, refuse_more, too_large
+from logstore.format.bounds import (
+    COUNTED_BYTES,
+    PIECE_BYTES,
+    SMALL_BYTES,
+    failure,
+    gather,
+    refuse_more,
+    too_large,
+)
 from logstore.model import Bytes
 
 LZ4_DEFAULT_LEVEL: Final = 9
@@ -56,7 +64,7 @@ def decompress_lz4(data: Bytes, limit_bytes: int, *, check_header: bool = True) 
     try:
         plain: bytes = stream.decompress(view, max_length=min(limit_bytes, expands_to_bytes) + 1)
     except RuntimeError as error:
-        raise CorruptionError(f"damaged lz4 frame: {error}") from error
+        raise failure("lz4 frame", error) from error
     if len(plain) > limit_bytes:
         raise too_large(limit_bytes)
     if not stream.eof:
@@ -86,7 +94,7 @@ def _lz4_pieces(view: memoryview, piece_bytes: int = PIECE_BYTES) -> Iterator[by
         try:
             piece: bytes = stream.decompress(rest, max_length=piece_bytes)
         except RuntimeError as error:
-            raise CorruptionError(f"damaged lz4 frame: {error}") from error
+            raise failure("lz4 frame", error) from error
         is_idle = not piece and not rest
         if is_idle and was_idle and not stream.eof:
             raise CorruptionError("the lz4 frame is cut short")

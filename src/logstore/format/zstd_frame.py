@@ -11,7 +11,7 @@ from threading import local
 from typing import Any, Final, NamedTuple
 
 from logstore.errors import CorruptionError
-from logstore.format.bounds import gather, refuse_more, too_large
+from logstore.format.bounds import failure, gather, is_without_memory, refuse_more, too_large
 from logstore.model import Bytes
 
 ZSTD_DEFAULT_LEVEL: Final = 3
@@ -42,7 +42,12 @@ def compress_zstd(data: Bytes, level: int | None) -> bytes:
         from zstandard import ZstdCompressor
 
         context = _contexts.compressors[level] = ZstdCompressor(level=level, write_content_size=False)
-    plain: bytes = context.compress(data)
+    try:
+        plain: bytes = context.compress(data)
+    except Exception as error:
+        if is_without_memory(error):
+            raise MemoryError(f"there is no memory to compress with zstd: {error}") from error
+        raise
     return plain
 
 
@@ -100,11 +105,11 @@ def _decompress_zstd_frame(frame: _Frame, limit_bytes: int) -> bytes:
     try:
         plain: bytes = _contexts.decompressor.decompress(frame.data, max_output_size=room_bytes)
     except ZstdError as error:
-        if frame.content_bytes > limit_bytes:
+        if frame.content_bytes > limit_bytes and not is_without_memory(error):
             raise too_large(
                 limit_bytes, f"a zstd frame is damaged, or has more than {limit_bytes} bytes: {error}"
             ) from error
-        raise CorruptionError(f"damaged zstd frame: {error}") from error
+        raise failure("zstd frame", error) from error
     if len(plain) > limit_bytes:
         raise too_large(limit_bytes)
     return plain

@@ -126,6 +126,10 @@ class LogCleaner:
             self._wake_locked()
 
     def _start_threads_locked(self) -> None:
+        # What the threads need is imported here. Ctrl-C in the middle of an import can leave the lock of all
+        # imports taken: a thread that imports would then wait without end, and stop() for it.
+        import logstore.partition.cleaning.compaction  # noqa: F401
+
         for number in range(self._context.config.log_cleaner_threads):
             thread = threading.Thread(target=self._run, name=f"logstore-cleaner-{number}", daemon=True)
             try:

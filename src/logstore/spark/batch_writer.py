@@ -41,7 +41,7 @@ def columns_of(schema: StructType) -> list[tuple[str, str]]:
 
 def _sink_of(write_id: str | None, topic: str | None) -> str:
     """An id holds for the topic that the write names: a batch may go into two topics with one id."""
-    if not write_id:
+    if write_id is None:
         return str(uuid.uuid4())
     return write_id if topic is None else f"{write_id} -> {topic}"
 
@@ -60,7 +60,7 @@ class BatchWriter(DataSourceArrowWriter):
                 "removes a topic"
             )
         self._plan = plan_write(options, columns_of(schema))
-        self._sink = _sink_of(options.text("writeId"), self._plan.topic)
+        self._sink = _sink_of(options.identity("writeId"), self._plan.topic)
 
     def write(self, iterator: Iterator[Any]) -> Staged:
         """Runs in a task."""

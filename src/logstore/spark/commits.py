@@ -28,6 +28,7 @@ import enum
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from logstore.arguments import check_list
 from logstore.clock import Clock, SystemClock
 from logstore.config import StoreConfig
 from logstore.errors import (
@@ -346,7 +347,11 @@ def recover(
         give_up: sinks whose prepared batch cannot be finished, as an error has told you: its records that are
             not in the logs yet are dropped.
         lock_timeout_ms: how long to wait for another process that has the store open.
+
+    Raises:
+        UsageError: there is no store, or ``give_up`` is no list.
     """
+    check_list(give_up, "give_up", "sinks' ids")
     with opened(path, lock_timeout_ms) as store:
         commits = Commits(store)
         for sink in give_up:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
+from logstore.arguments import check_list
 from logstore.config import StoreConfig
 from logstore.errors import LogstoreError, UnknownTopicError
 from logstore.files import OsFiles, PathLike, check_path
@@ -33,9 +34,11 @@ def verify(spark: SparkSession, path: PathLike, *, topics: Iterable[str] | None 
         topics: check only these. Default: all, and the store's own files.
 
     Raises:
-        UsageError: the path is not a store.
+        UsageError: the path is not a store, or ``topics`` is no list.
         UnknownTopicError: there is no such topic.
     """
+    if topics is not None:
+        check_list(topics, "topics", "topic names")
     began = time.monotonic()
     directory = WatchedDirectory(OsFiles().absolute(check_path(path)))
     try:
@@ -104,7 +107,11 @@ def compact(spark: SparkSession, paths: Sequence[PathLike], *, now: bool = False
     Args:
         paths: the stores' directories, which the executors must see under the same names.
         now: also compact logs that are not dirty enough yet, as in :meth:`logstore.Log.compact`.
+
+    Raises:
+        UsageError: ``paths`` is no list, or has what is no path.
     """
+    check_list(paths, "paths", "directories")
     began = time.monotonic()
     stores = [OsFiles().absolute(check_path(path)) for path in paths]
     results = _run_tasks(spark, lambda path: _compact(path, now), stores)

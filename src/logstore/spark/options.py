@@ -183,6 +183,14 @@ class Options:
         """An option's value as given; None if it was not given."""
         return self._raw.get(name.lower())
 
+    def identity(self, name: str) -> str | None:
+        """What tells one write from another; None if it was not given. If an empty text counted as not given,
+        a program that has lost its id would write its rows twice."""
+        text = self.text(name)
+        if text is not None and not text.strip():
+            self.refuse(name, "it must not be empty")
+        return text
+
     def refuse(self, name: str, reason: str, value: str | None = None) -> NoReturn:
         """
         Raises:

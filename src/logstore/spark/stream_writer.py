@@ -36,7 +36,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 'output mode complete would replace the topic with each batch: use outputMode("append"), or '
                 'foreachBatch with option writeId for the rows of "update"'
             )
-        self._sink_id = options.text("sinkId")
+        self._sink_id = options.identity("sinkId")
         self._plan = plan_write(options, columns_of(schema))
 
     def write(self, iterator: Iterator[Any]) -> Staged:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
+from logstore.arguments import check_list
 from logstore.errors import OffsetOutOfRangeError
 from logstore.files import OsFiles, PathLike, check_path
 from logstore.spark.options import Options, Use
@@ -78,9 +79,11 @@ def new_records(
             that ends below the offsets of the output is read from its end on.
 
     Raises:
+        UsageError: ``topics`` is no list.
         UnknownTopicError: there is no such topic.
         OffsetOutOfRangeError: a log ends below the offsets of the output.
     """
+    check_list(topics, "topics", "topic names")
     last = output.last()
     done = {} if last is None else last.offsets
     wanted = {**options, "path": OsFiles().absolute(check_path(path)), "subscribe": ",".join(topics)}

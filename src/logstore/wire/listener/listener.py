@@ -18,7 +18,7 @@ from logstore import unix_sockets
 from logstore.broker.broker import Broker
 from logstore.broker.quotas.precedence import ANONYMOUS, Client
 from logstore.broker.share.kept import ShareStates
-from logstore.errors import UsageError
+from logstore.errors import RetriableError, UsageError
 from logstore.lock import ForkFlag
 from logstore.model import BoundToProcess
 from logstore.warning import inform, is_due, warn
@@ -145,7 +145,11 @@ class Listener(BoundToProcess):
         self._workers = Workers(self._config.num_request_threads, f"logstore-requests-{self._address}")
         self._watch = Watch(f"logstore-listener-{self._address}", self._sweep)
         self._watch.add_listening(self._socket, self._accept)
-        self._watch.start()
+        try:
+            self._watch.start()
+        except RetriableError:
+            self._socket.close()
+            raise
 
     def _advertise(self, named: Address | None) -> Address:
         if named is not None:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from logstore.errors import UsageError
+from logstore.errors import RetriableError, UsageError
 from logstore.warning import warn
 
 _SWEEP_SECONDS: Final = 1.0
@@ -46,8 +46,16 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin to wait."""
-        self._thread.start()
+        """Begin to wait.
+
+        Raises:
+            RetriableError: the process may have no more threads. Nothing is left of the object.
+        """
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._dispose()
+            raise RetriableError(f"no thread can be started to listen: {error}") from None
 
     def add_listening(self, listening: socket.socket, accept: Callable[[], object]) -> None:
         """Call ``accept`` whenever a client connects."""
@@ -117,6 +125,9 @@ class Watch:
             if time.monotonic() >= next_sweep:
                 next_sweep = time.monotonic() + _SWEEP_SECONDS
                 self._call(self._sweep)
+        self._dispose()
+
+    def _dispose(self) -> None:
         self._epoll.close()
         self._waker.close()
         self._woken.close()

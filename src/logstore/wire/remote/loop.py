@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from logstore.errors import RetriableError
 from logstore.warning import warn
 
 Action = Callable[[], object]
@@ -74,12 +75,16 @@ class Loop:
         return self._is_closed
 
     def call_soon(self, action: Action) -> None:
-        """Do it in the thread. Nothing is done any more after :meth:`close`."""
+        """Do it in the thread. Nothing is done any more after :meth:`close`.
+
+        Raises:
+            RetriableError: the process may have no more threads.
+        """
         with self._lock:
             if self._is_closed:
                 return
+            self._wake_locked()  # first: it may be refused a thread
             self._soon.append(action)
-            self._wake_locked()
 
     def call_later(self, ms: float, action: Action) -> Timer:
         """Do it in the thread, so many milliseconds from now."""
@@ -106,8 +111,12 @@ class Loop:
 
     def _wake_locked(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
+            thread = self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                self._thread = None  # the next call tries again
+                raise RetriableError(f"no thread can be started for a connection: {error}") from None
         elif self._is_asleep:
             self._is_asleep = False
             with contextlib.suppress(BlockingIOError):  # it is woken already

@@ -1,0 +1,41 @@
+"""A single text where a list belongs: its letters would be taken for stores, the first of them for the root
+directory. Without Java."""
+
+from unittest.mock import MagicMock
+
+import pytest
+
+from tests.spark.conftest import missing_python
+
+if missing_python() is not None:
+    pytest.skip(missing_python(), allow_module_level=True)
+
+import logstore
+from logstore.errors import UsageError
+from logstore.spark import compact, new_records, recover, verify
+
+SPARK = MagicMock()
+
+
+@pytest.fixture
+def path(tmp_path):
+    logstore.open(tmp_path / "store").close()
+    return str(tmp_path / "store")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda path: compact(SPARK, path), "paths is '/.*'; it must be a list of directories"),
+        (lambda path: compact(SPARK, None), "paths is None; it must be a list of directories"),
+        (lambda path: verify(SPARK, path, topics="t"), "topics is 't'; it must be a list of topic names"),
+        (lambda path: recover(path, give_up="query"), "give_up is 'query'; it must be a list of sinks' ids"),
+        (
+            lambda path: new_records(SPARK, MagicMock(), path=path, topics="t"),
+            "topics is 't'; it must be a list of topic names",
+        ),
+    ],
+)
+def test_what_is_no_list_is_refused(path, call, message):
+    with pytest.raises(UsageError, match=message):
+        call(path)
