@@ -11,9 +11,9 @@ import pytest
 
 import logstore
 from logstore import bridge
-from logstore.bridge import pull_topics
+from logstore.bridge import cluster, pull_topics
 from logstore.broker.codes import ErrorCode
-from logstore.broker.pending import Answered, wait_for
+from logstore.broker.pending import Answered, Promise, wait_for
 from logstore.broker.requests import FetchedPartition, FetchResult
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import CorruptionError, OutOfOrderError, RetriableError, UnknownTopicError, UsageError
@@ -324,6 +324,21 @@ def test_a_partition_that_can_never_be_fetched_ends_a_run_until_the_end(ends, mo
         with pytest.raises(RetriableError, match="t-0: fetching t-0 from offset 0: no way"):
             pull.run(until_end=True)
         assert "no way" in pull.progress.trouble
+
+
+def test_a_broker_that_does_not_tell_where_a_partition_ends_is_named_with_how_long_that_was_waited_for(
+    ends, monkeypatch
+):
+    """Others wait meanwhile, so it is not asked for as long as ``request_timeout_ms``."""
+    monkeypatch.setattr(pull_topics, "_REST_SECONDS", 0.2)
+    monkeypatch.setattr(pull_topics, "_WAIT_MS", 20)
+    monkeypatch.setattr(cluster, "_PARTITION_MS", 50)
+    monkeypatch.setattr(RemoteBroker, "list_offsets", lambda broker, request: Promise())
+    ends.cluster.create_topic("t")
+    with logstore.connect(ends.listener.address, request_timeout_ms=100) as remote:
+        address = ends.listener.address
+        with pytest.raises(RetriableError, match=f"did not tell of offsets within 50 ms: .*{address}"):
+            bridge.pull(remote, ends.store, "t").run(until_end=True)
 
 
 def test_no_more_is_asked_for_than_an_answer_may_have(ends):

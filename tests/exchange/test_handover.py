@@ -28,6 +28,7 @@ from logstore.format.checkpoint import (
 from logstore.format.snapshot import decode_snapshot
 from logstore.logdir.cluster import read_cluster_topics
 from logstore.model import TopicPartition
+from logstore.testing import FaultyFiles
 from tests.exchange.brokers import BROKER, make_broker
 
 KEEP = TopicConfig(retention_ms=-1, segment_bytes=2_000)
@@ -415,6 +416,17 @@ def test_progress_is_told_in_bytes(tmp_path):
     assert [each.done_bytes for each in told] == sorted(each.done_bytes for each in told)
     assert told[-1].done_bytes == told[-1].total_bytes == report.size_bytes > 0
     assert {each.partition for each in told} == {TopicPartition("plain", 0), TopicPartition("plain", 1)}
+
+
+def test_the_target_is_listed_as_often_for_many_partitions_as_for_one(tmp_path):
+    """It has an entry for each partition: with a listing for each, 2,000 of them took a minute."""
+    counts = []
+    for count in (1, 12):
+        source, target = make_store(tmp_path / f"store{count}", plain=count), tmp_path / f"target{count}"
+        files = FaultyFiles(OsFiles())
+        logstore.handover(source, target, files=files)
+        counts.append(files.operations.count(("list", str(target))))
+    assert counts[0] == counts[1] > 0
 
 
 # --- the command ----------------------------------------------------------------------------------

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from logstore.arguments import shown
 from logstore.bridge.trouble import check_answer
 from logstore.broker.codes import ErrorCode
-from logstore.broker.pending import wait_for
+from logstore.broker.pending import Pending, wait_for
 from logstore.broker.records.looking_up import INTERNAL_TOPICS
 from logstore.broker.requests import (
     EARLIEST,
@@ -32,6 +31,8 @@ from logstore.clients.asking import ask
 from logstore.connected import RemoteStore
 from logstore.errors import LogstoreError, RetriableError, UsageError
 from logstore.model import OffsetAndMetadata, TopicPartition
+
+T = TypeVar("T")
 
 MAX_FETCH_BYTES = 50 * 1024 * 1024
 """Of one answer, as Kafka's consumers and followers ask for."""
@@ -92,8 +93,7 @@ class ClusterQuestions:
         self._store = store
         self._broker = store.broker
         self.config = store.config
-        patience_ms = min(_PARTITION_MS, store.config.request_timeout_ms)
-        self._of_one = replace(store.config, request_timeout_ms=patience_ms)
+        self._of_one_ms = min(_PARTITION_MS, store.config.request_timeout_ms)
 
     def reach(self) -> None:
         """See whether a broker answers; if none does, that is told before a question's time is up."""
@@ -145,7 +145,7 @@ class ClusterQuestions:
         found = []
         for which in (EARLIEST, LATEST):
             request = ListOffsetsRequest((ListOffsetsPartition(partition, which),))
-            (listed,) = ask(self._broker.list_offsets(request), "tell of offsets", self._of_one).partitions
+            (listed,) = self._ask_of_one(self._broker.list_offsets(request), "tell of offsets").partitions
             check_answer(listed.error, f"the offsets of {partition}", listed.message)
             found.append(listed.offset)
         return found[0], found[1]
@@ -154,9 +154,18 @@ class ClusterQuestions:
         """Where a leader epoch ended (KIP-101, KIP-279)."""
         request = OffsetsForLeaderEpochRequest((EpochPartition(partition, epoch),))
         pending = self._broker.offsets_for_leader_epoch(request)
-        (found,) = ask(pending, "tell of leader epochs", self._of_one).partitions
+        (found,) = self._ask_of_one(pending, "tell of leader epochs").partitions
         check_answer(found.error, f"the leader epochs of {partition}", found.message)
         return EpochEnd(found.epoch, found.end_offset)
+
+    def _ask_of_one(self, pending: Pending[T], what: str) -> T:
+        """The answer to a question about one partition, which is waited for less long."""
+        found = wait_for(pending, self._of_one_ms / 1000)
+        if found is None:
+            raise RetriableError(
+                f"the broker did not {what} within {self._of_one_ms} ms: {self._broker.trouble}"
+            )
+        return found
 
     def fetch(self, partitions: Sequence[FetchPartition], max_wait_ms: int) -> tuple[FetchedPartition, ...]:
         """Batches of partitions, as they are in their logs. Each partition has its own error."""

@@ -63,6 +63,8 @@ class PartitionCopy:
         self.position = log.log_end_offset
         self.end_offset = self.position
         """The cluster's high watermark, when it was last seen."""
+        self.is_end_known = False
+        """Whether it was ever seen."""
         self.is_compared = False
         """Whether the log is known to be a beginning of the cluster's."""
         self.is_led = True
@@ -102,7 +104,7 @@ class PartitionCopy:
             self._check_last_batch()
         log.set_role(Role.FOLLOWER)
         self.position, self.end_offset = log.log_end_offset, end
-        self.is_compared = True
+        self.is_compared = self.is_end_known = True
 
     def _check_may_cut(self, offset: int) -> None:
         """Before records from ``offset`` on are cut off."""

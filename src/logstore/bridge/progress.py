@@ -38,14 +38,16 @@ class PullProgress(NamedTuple):
     skipped_count: int
     """Offsets that the cluster had deleted before they were copied."""
     trouble: str | None
-    """Why nothing is copied at the moment, or not all of it; None if nothing is wrong."""
+    """Why nothing is copied at the moment, or not all of it; None if nothing is wrong. Also told in the
+    beginning, until it is known where each partition ends at the cluster."""
     stopped: Mapping[str, LogstoreError]
     """Of a standby: topics that cannot be copied any more, and why; they are not among ``partitions``. The
     others are copied."""
 
     @property
     def lag(self) -> int:
-        """How many offsets are left in all partitions."""
+        """How many offsets are left in all partitions, as far as their ends were seen: all is copied when
+        this is 0 and there is no ``trouble``."""
         return sum(each.lag for each in self.partitions)
 
     def __str__(self) -> str:

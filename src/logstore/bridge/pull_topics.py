@@ -119,6 +119,8 @@ class PullBridge:
         self._misses = 0
         self._was_reached = False
         """Whether the cluster has ever answered."""
+        self._were_listed = False
+        """Whether all its topics have been looked at once."""
         self._leaders: dict[str, ClusterTopic] = {}
         self._refused: dict[str, LogstoreError] = {}
         """Of a standby: what cannot be followed, as it was when the topics were last looked at."""
@@ -200,9 +202,20 @@ class PullBridge:
             counts.bytes,
             counts.truncated,
             counts.skipped,
-            self._trouble.reason or self._trouble_of_some.reason,
+            self._trouble.reason or self._trouble_of_some.reason or self._why_ends_are_unknown(),
             self._refused | self._stopped,
         )
+
+    def _why_ends_are_unknown(self) -> str | None:
+        """Told as trouble, as nothing is left of a partition whose end at the cluster is not known: a copy
+        that has just begun would look like one that has everything."""
+        if not self._were_listed:
+            return "nothing is known of the cluster's topics yet"
+        unknown = [copy.partition for copy in self._copies.copy().values() if not copy.is_end_known]
+        if not unknown:
+            return None
+        others = f"; and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        return f"{unknown[0]}: not compared with the cluster's log yet{others}"
 
     # One step
 
@@ -340,6 +353,7 @@ class PullBridge:
         for name, topic in found.topics.items():
             if name not in refused and name not in self._stopped:
                 self._attempt(name, partial(self._take_up, topic))
+        self._were_listed = True
 
     def _missing(self, found: ClusterTopics) -> dict[str, LogstoreError]:
         """The named topics that the cluster does not have."""

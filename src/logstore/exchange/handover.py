@@ -24,7 +24,7 @@ from logstore.format.checkpoint import decode_offset_checkpoint
 from logstore.format.names import HANDOVER_MARK_NAME
 from logstore.large_files import remove_tree
 from logstore.logdir.directory import LogDirectory
-from logstore.logdir.identity import is_brokers_directory, prepare_directory
+from logstore.logdir.identity import is_brokers_directory, list_strays, prepare_directory
 from logstore.model import TopicPartition
 from logstore.partition.state.home import (
     CLEANER_OFFSETS_NAME,
@@ -240,8 +240,9 @@ class _Handover:
                 raise error.located(path) from None
 
     def _take_back(self) -> None:
+        strays = list_strays(self._files, self._path)  # once: a store may have thousands of partitions
         for planned in self._plan.partitions:
-            take_back(self._files, self._path, planned.partition)
+            take_back(self._files, self._path, planned.partition, strays)
 
     # Step 1
 

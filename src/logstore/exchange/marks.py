@@ -19,13 +19,14 @@ removes what was staged, and recognises by the mark what was placed.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from logstore.errors import CorruptionError
 from logstore.files import Files, read_small_file, write_small_file
 from logstore.format.names import HANDOVER_MARK_NAME, partition_directory_name, stray_directory_name
 from logstore.large_files import remove_tree
-from logstore.logdir.identity import stray_names
+from logstore.logdir.identity import strays_of
 from logstore.model import TopicPartition
 
 _MAX_MARK_BYTES = 4096
@@ -79,11 +80,14 @@ def new_stray_name(partition: TopicPartition) -> str:
     return stray_directory_name(*partition, uuid.uuid4().hex)
 
 
-def staged_marks(files: Files, path: str, partition: TopicPartition) -> dict[str, Mark | None]:
+def staged_marks(
+    files: Files, path: str, partition: TopicPartition, strays: Iterable[str]
+) -> dict[str, Mark | None]:
     """The copies left by calls that did not reach step 4: directory name -> mark. The mark is None if the
-    crash came before it had its name: the directory has no other file then."""
+    crash came before it had its name: the directory has no other file then. ``strays``: see
+    :func:`list_strays`."""
     found: dict[str, Mark | None] = {}
-    for name in stray_names(files, path, partition):
+    for name in strays_of(partition, strays):
         mark = read_mark(files, f"{path}/{name}")
         entries = files.list_directory(f"{path}/{name}")
         if mark is not None or all(each.name == f"{HANDOVER_MARK_NAME}.tmp" for each in entries):
@@ -91,10 +95,11 @@ def staged_marks(files: Files, path: str, partition: TopicPartition) -> dict[str
     return found
 
 
-def take_back(files: Files, path: str, partition: TopicPartition) -> None:
-    """Undo step 3 if step 4 did not follow, and remove what earlier calls have staged."""
+def take_back(files: Files, path: str, partition: TopicPartition, strays: Iterable[str]) -> None:
+    """Undo step 3 if step 4 did not follow, and remove what earlier calls have staged. ``strays``: see
+    :func:`list_strays`."""
     directory = f"{path}/{partition_directory_name(*partition)}"
-    staged = staged_marks(files, path, partition)
+    staged = staged_marks(files, path, partition, strays)
     for mark in staged.values():
         aside = f"{path}/{mark.set_aside}" if mark is not None else ""
         if aside and files.is_directory(aside):

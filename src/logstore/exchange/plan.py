@@ -28,7 +28,7 @@ from logstore.format.names import (
 from logstore.large_files import foreign_owner, free_bytes
 from logstore.logdir.catalogue import TopicEntry
 from logstore.logdir.held import shown_numbers
-from logstore.logdir.identity import read_identity
+from logstore.logdir.identity import list_strays, read_identity
 from logstore.model import TopicPartition
 from logstore.partition.recovery.leftovers import list_segment_files, segment_bases
 from logstore.partition.segments.walk import PIECE_BYTES, Piece, Walk
@@ -344,7 +344,8 @@ def _check_brokers_partition(target: Place, partition: TopicPartition) -> int:
         )
     directory = target.directory_of(partition)
     if not target.files.is_directory(directory):
-        for mark in staged_marks(target.files, target.path, partition).values():
+        strays = list_strays(target.files, target.path)
+        for mark in staged_marks(target.files, target.path, partition, strays).values():
             directory = f"{target.path}/{mark.set_aside}" if mark is not None else directory
     if not target.files.is_directory(directory):
         raise _RefusedError(

@@ -221,7 +221,7 @@ def missing_directory(files: Files, path: str, partition: TopicPartition) -> Cor
     """The error for a missing partition directory, with what to do: a broker may have renamed it."""
     name = partition_directory_name(*partition)
     reason = _MISSING_DIRECTORY.format(number=partition.partition)
-    for stray in stray_names(files, path, partition):
+    for stray in strays_of(partition, list_strays(files, path)):
         if files.is_file(f"{path}/{stray}/{HANDOVER_MARK_NAME}"):
             reason = _HANDED_IN_PART
             break
@@ -229,15 +229,21 @@ def missing_directory(files: Files, path: str, partition: TopicPartition) -> Cor
     return CorruptionError(reason, path=f"{path}/{name}")
 
 
-def stray_names(files: Files, path: str, partition: TopicPartition) -> list[str]:
-    """The directories of the partition that a broker has set aside, by their names."""
+def list_strays(files: Files, path: str) -> list[str]:
+    """The directories that brokers and handovers have set aside, by their names, in order."""
+    return sorted(
+        entry.name
+        for entry in files.list_directory(path)
+        if entry.is_directory and entry.name.endswith(DirectoryKind.STRAY.value)
+    )
+
+
+def strays_of(partition: TopicPartition, strays: Iterable[str]) -> list[str]:
+    """Those of a partition among ``strays``, which :func:`list_strays` returns. List them once for many
+    partitions: the directory has an entry for each of these, too."""
     tail = f"-{partition.partition}."
     begin = stray_directory_name(*partition, uuid.UUID(int=0).hex).rpartition(tail)[0] + tail
-    return sorted(
-        name
-        for name, parsed in list_partitions(files, path)
-        if parsed.kind is DirectoryKind.STRAY and name.startswith(begin)
-    )
+    return [name for name in strays if name.startswith(begin) and parse_name(name) is not None]
 
 
 def is_brokers_directory(files: Files, path: str) -> bool:

@@ -29,8 +29,9 @@ from logstore.logdir.identity import (
     holds_partition,
     is_brokers_directory,
     list_partitions,
+    list_strays,
     stored_topic_id,
-    stray_names,
+    strays_of,
     unknown_partitions,
 )
 from logstore.model import TopicPartition
@@ -385,13 +386,14 @@ def as_broker_left(files: Files, path: str, stored: Mapping[str, TopicEntry]) ->
     if not stored or not is_brokers_directory(files, path):
         return entries
     found = unknown_partitions(files, path, list_partitions(files, path), ())
+    strays = list_strays(files, path)
     for name, entry in stored.items():
         if entry.state is not TopicState.LIVE:
             continue
         if name in found:
             held = found[name].difference(entry.letting_go).union(entry.held_partitions)
             entries[name] = entry.holding(held, max(entry.partition_count, max(held) + 1))
-        elif not any(stray_names(files, path, TopicPartition(name, n)) for n in entry.held_partitions):
+        elif not any(strays_of(TopicPartition(name, n), strays) for n in entry.held_partitions):
             del entries[name]
     return entries
 

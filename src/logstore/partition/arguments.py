@@ -52,13 +52,13 @@ def check_epoch(epoch: int | None) -> None:
         )
 
 
-def check_timeout(timeout: float) -> float:
+def check_timeout(timeout: float, name: str = "timeout") -> float:
     """
     Raises:
         UsageError: not a number of seconds, 0 or above.
     """
     if type(timeout) not in (int, float) or not timeout >= 0:
-        raise UsageError(f"timeout is {shown(timeout)}; it must be a number of seconds, 0 or above")
+        raise UsageError(f"{name} is {shown(timeout)}; it must be a number of seconds, 0 or above")
     return min(timeout, LONGEST_TIMEOUT)
 
 

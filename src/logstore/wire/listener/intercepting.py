@@ -37,7 +37,7 @@ class Delay:
     seconds: float
 
     def __post_init__(self) -> None:
-        check_timeout(self.seconds)
+        check_timeout(self.seconds, "seconds")
 
 
 @dataclass(frozen=True, slots=True)
