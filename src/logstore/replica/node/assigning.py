@@ -57,6 +57,15 @@ class Assignment:
         """The topics to :meth:`apply` again: the disk was full, say, when they came."""
         return frozenset(self._troubles)
 
+    def remade(self, view: View, names: Iterable[str]) -> frozenset[str]:
+        """Those of the topics that were told of as others before: deleted, and made again."""
+        return frozenset(
+            name
+            for name in names
+            if (topic := view.topics.get(name)) is not None
+            and self._ids.get(name, topic.topic_id) != topic.topic_id
+        )
+
     def note_topics(self, view: View, names: Iterable[str]) -> list[str]:
         """Those of the topics of which somebody has deleted what was known by the name."""
         deleted = []
