@@ -34,6 +34,7 @@ from logstore.broker.requests import (
     ListOffsetsResult,
     MetadataRequest,
     MetadataResult,
+    NewTopic,
     OffsetsForLeaderEpochRequest,
     OffsetsForLeaderEpochResult,
     PartitionMetadata,
@@ -129,7 +130,11 @@ class NodeBroker(ShareBroker):
         self._shelf = Shelf(directory, places.look)
         self._replicas = replicas
         self._changing = changing
-        self._cluster = LivingNodes(view, administering)
+        self._cluster = LivingNodes(
+            view,
+            administering,
+            lambda name: changing.create_topics(CreateTopicsRequest((NewTopic(name),))),
+        )
         self.terms = GroupTerms(directory, replicas, self.use_groups, TopicsOfCluster(view))
 
     @property

@@ -115,11 +115,13 @@ class ClusterTopics:
         if topic.name in view.topics:
             raise TopicExistsError(f"topic {topic.name!r} exists")
         _check_clash(topic.name, view.topics)
+        if topic.name in _OF_COORDINATORS:
+            return self._create_internal(control, view, topic.name, is_trial=is_trial)
         missing = self._missing_nodes(view, topic)
         if missing is not None:
             return TopicOutcome(topic.name, ErrorCode.INVALID_REPLICATION_FACTOR, missing)
         replicas = self._placed(view, topic)
-        if not is_trial and topic.name not in _OF_COORDINATORS:
+        if not is_trial:
             self.ensure_coordinators(control, view)
         topic_id = None
         if not is_trial:
@@ -152,6 +154,20 @@ class ClusterTopics:
         control.delete_topic(name)
         with self._lock:
             self._coming.pop(name, None)
+
+    def _create_internal(self, control: Control, view: View, name: str, *, is_trial: bool) -> TopicOutcome:
+        """As the cluster makes it, whatever is asked for: somebody wants to join a group, say, before there
+        is a topic. Not with few replicas: clients may be faster than the nodes of a new cluster."""
+        wanted, living = self._replication_factor or _MOST_BY_ITSELF, len(_racks(view))
+        if living < wanted and not view.topics:
+            return TopicOutcome(
+                name,
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"topic {name!r} is made with the first topic, or when {wanted} nodes live; {living} do",
+            )
+        if not is_trial:
+            self.ensure_coordinators(control, view)
+        return TopicOutcome(name, ErrorCode.NONE)
 
     def ensure_coordinators(self, control: Control, view: View) -> None:
         """Who has topics has groups, transactions and queues: their topics are made with the first one."""
