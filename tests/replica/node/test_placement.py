@@ -10,6 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import logstore
+from logstore.broker.codes import ErrorCode
+from logstore.broker.pending import wait_for
+from logstore.broker.requests import CreatePartitionsRequest, MorePartitions
 from logstore.errors import RetriableError, UsageError
 from logstore.model import TopicPartition
 from logstore.replica.node.controller.placement import place
@@ -66,6 +69,27 @@ def test_a_topic_never_gets_fewer_replicas_than_the_node_was_told(tmp_path):
             eventually(lambda: len(cluster.view.living) == 2)
             remote.create_topic("t")
             cluster.wait_for_isr(TopicPartition("t", 0), 2)
+    finally:
+        cluster.close()
+
+
+def test_new_partitions_have_no_fewer_replicas_than_those_before(tmp_path):
+    """They would have fewer for good. Who says where they are to be may do that."""
+    cluster = Cluster(tmp_path, 2)
+    try:
+        with logstore.connect(*cluster.addresses) as remote:
+            remote.create_topic("t", replication_factor=2)
+            cluster.wait_for_isr(TopicPartition("t", 0), 2)
+            cluster.stop(2)
+            with pytest.raises(UsageError, match="'t' has 2 replicas, and 1 nodes live; start more"):
+                remote.add_partitions("t", 2)
+            some = MorePartitions("t", 2, ((1,),))
+            grown = wait_for(remote.broker.create_partitions(CreatePartitionsRequest((some,))))
+            assert grown.topics[0].error is ErrorCode.NONE
+            cluster.start(2)
+            eventually(lambda: len(cluster.view.living) == 2)
+            remote.add_partitions("t", 3)
+            cluster.wait_for_isr(TopicPartition("t", 2), 2)
     finally:
         cluster.close()
 

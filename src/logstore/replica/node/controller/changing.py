@@ -219,7 +219,7 @@ class ClusterTopics:
             lambda control, at: self._grow(control, topics[at], is_trial=request.validate_only),
         )
 
-    def _grow(self, control: Control, wanted: MorePartitions, *, is_trial: bool) -> None:
+    def _grow(self, control: Control, wanted: MorePartitions, *, is_trial: bool) -> TopicOutcome:
         view = self._view()
         topic = self._topic(view, wanted.name)
         states = [state for (name, _), state in view.partitions.items() if name == wanted.name]
@@ -227,12 +227,21 @@ class ClusterTopics:
         if wanted.assignments is not None:
             replicas: Sequence[tuple[int, ...]] = _checked(view, wanted.assignments)
         else:
-            factor = min(len(target(states[0])), len(view.living)) if states else self._possible_factor(view)
+            factor = len(target(states[0])) if states else self._possible_factor(view)
+            living = len(_racks(view))
+            if factor > living:  # as Kafka: they would have fewer for good
+                return TopicOutcome(
+                    wanted.name,
+                    ErrorCode.INVALID_REPLICATION_FACTOR,
+                    f"topic {wanted.name!r} has {factor} replicas, and {living} nodes live; start "
+                    "more, or say which nodes are to have the new partitions",
+                )
             replicas = place(_racks(view), more, factor, self._chance, first_partition=len(states))
         if not is_trial:
             config = config_of(self._directory, topic)
             new = _led(replicas, view.registrations, config.min_insync_replicas)
             control.add_partitions(wanted.name, len(states), new)
+        return TopicOutcome(wanted.name, ErrorCode.NONE)
 
     @staticmethod
     def _topic(view: View, name: str) -> Topic:
