@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from uuid import UUID
 
+from logstore.broker.requests import ConfigSource, Setting
 from logstore.broker.settings import settings_of
 from logstore.config import TopicConfig
 from logstore.errors import LogstoreError, UnknownTopicError
@@ -30,6 +31,21 @@ def own_settings(directory: LogDirectory, config: TopicConfig) -> dict[str, str]
     store's, and those that this store gives topics by default, which other nodes need not have."""
     names = config.to_properties().keys() | directory.config.topic.to_properties().keys()
     return {each.name: each.value for each in settings_of(config) if each.name in names}
+
+
+def described(own: Mapping[str, str], settings: Iterable[Setting]) -> tuple[Setting, ...]:
+    """The settings of a topic with where they come from: those that somebody has given it are its own, also
+    if they are what every store has; the others are the node's."""
+    return tuple(
+        [
+            each._replace(is_default=False)
+            if each.name in own
+            else each
+            if each.is_default
+            else each._replace(source=ConfigSource.STATIC_BROKER)
+            for each in settings
+        ]
+    )
 
 
 def live_entry(directory: LogDirectory, name: str) -> TopicEntry | None:

@@ -45,7 +45,7 @@ from logstore.format.names import (
 )
 from logstore.logdir.directory import LogDirectory
 from logstore.replica.coordination.interface import Control, Topic, View
-from logstore.replica.node.assigning import config_of, own_settings
+from logstore.replica.node.assigning import config_of, described, own_settings
 from logstore.replica.node.controller.placement import place
 from logstore.replica.rules.electing import elect
 from logstore.replica.rules.partition_state import PartitionState, Registration
@@ -134,7 +134,7 @@ class ClusterTopics:
             topic_id=topic_id,
             partition_count=len(replicas),
             replication_factor=len(replicas[0]),
-            settings=settings_of(config),
+            settings=described(topic.settings, settings_of(config)),
         )
 
     def _claim(self, name: str) -> None:
