@@ -16,7 +16,7 @@ from logstore.arguments import check_flag, plain_text, shown
 from logstore.bridge.cluster import ClusterQuestions, ClusterTopic, ClusterTopics
 from logstore.bridge.followed_topics import FollowedTopics
 from logstore.bridge.partition_copy import CopyCounts, PartitionCopy
-from logstore.bridge.progress import PartitionProgress, PullProgress
+from logstore.bridge.progress import NOT_ASKED, PartitionProgress, PullProgress
 from logstore.bridge.trouble import Trouble
 from logstore.broker.records.looking_up import INTERNAL_TOPICS
 from logstore.broker.requests import FetchedPartition
@@ -119,6 +119,8 @@ class PullBridge:
         self._misses = 0
         self._was_reached = False
         """Whether the cluster has ever answered."""
+        self._has_looked = False
+        """Whether it has told how far it is."""
         self._leaders: dict[str, ClusterTopic] = {}
         self._refused: dict[str, LogstoreError] = {}
         """Of a standby: what cannot be followed, as it was when the topics were last looked at."""
@@ -200,7 +202,7 @@ class PullBridge:
             counts.bytes,
             counts.truncated,
             counts.skipped,
-            self._trouble.reason or self._trouble_of_some.reason,
+            self._trouble.reason or self._trouble_of_some.reason or (None if self._has_looked else NOT_ASKED),
             self._refused | self._stopped,
         )
 
@@ -225,12 +227,14 @@ class PullBridge:
         self._compare()
         order = [each for each in self._order if each.is_compared and not self._rests(each)]
         if not order:
+            self._has_looked = True
             self._stopping.wait(_WAIT_MS / 1000)
             return until_end and not self._order
         answers = self._cluster.fetch([each.wanted for each in order], 0 if until_end else _WAIT_MS)
         for copy, answer in zip(order, answers, strict=True):
             if self._is_copied(copy):
                 self._attempt(copy.partition.topic, partial(copy.take, answer), copy)
+        self._has_looked = True
         asked = set(order)
         left_out = [each for each in self._order if each not in asked]
         self._order = [each for each in [*_hungry_first(order, answers), *left_out] if self._is_copied(each)]

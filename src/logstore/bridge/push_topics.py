@@ -19,7 +19,7 @@ from typing import Any, Final
 from logstore.arguments import check_flag, plain_text, shown, utf8_bytes
 from logstore.bridge.cluster import ClusterQuestions
 from logstore.bridge.partition_push import PartitionPush, Taken
-from logstore.bridge.progress import PartitionProgress, PushProgress
+from logstore.bridge.progress import NOT_ASKED, PartitionProgress, PushProgress
 from logstore.bridge.pull_topics import REFRESH_MS, check_names
 from logstore.bridge.pushed import PushedNotes
 from logstore.bridge.trouble import Trouble
@@ -216,7 +216,7 @@ class PushBridge:
             self._bytes,
             self._transactions,
             self._skipped,
-            self._trouble.reason,
+            self._trouble.reason or (None if self._refresh_at else NOT_ASKED),
         )
 
     # With one producer
