@@ -6,13 +6,13 @@ of whatever kind, is in the logs themselves: the next offset is the end of each.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
 from logstore.arguments import check_flag, plain_text, shown
+from logstore.bell import Bell
 from logstore.bridge.cluster import ClusterQuestions, ClusterTopic, ClusterTopics
 from logstore.bridge.followed_topics import FollowedTopics
 from logstore.bridge.partition_copy import CopyCounts, PartitionCopy
@@ -128,7 +128,7 @@ class PullBridge:
         """Of a standby: what could not be copied any more, until the topic is deleted here."""
         self._trouble = Trouble("pulling " + ("all topics" if topics is None else ", ".join(topics)))
         self._trouble_of_some = Trouble("a part of the copy")
-        self._stopping = threading.Event()
+        self._stopping = Bell()
         store.directory.check_open()
 
     def run(self, *, until_end: bool = False) -> PullProgress:

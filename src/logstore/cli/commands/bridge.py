@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
+from logstore.bell import Bell
 from logstore.cli.commands import Command
-from logstore.cli.ending import Ending, until_told
+from logstore.cli.ending import until_told
 from logstore.cli.errors import WRONG, CommandError
 from logstore.cli.opening import check_store
 from logstore.cli.options import Json, Quiet
@@ -125,7 +126,7 @@ def bridge(
     login = Login(tls or ca is not None, ca, user, password)
     if user is not None and password is None:
         raise CommandError("--user needs a password, in the environment's LOGSTORE_PASSWORD", WRONG)
-    ended = until_told() if follow else Ending()
+    ended = until_told() if follow else Bell()
     if direction is Direction.PULL:
         if name is not None or delete_pushed or compression != "none":
             raise CommandError("--name, --delete-pushed and --compression are for push", WRONG)
@@ -177,7 +178,7 @@ def _trusting(authorities: str | None) -> ssl.SSLContext:
 
 @contextmanager
 def _connected(
-    address: str, login: Login, ended: Ending, out: Output, *, follow: bool
+    address: str, login: Login, ended: Bell, out: Output, *, follow: bool
 ) -> Iterator[RemoteStore | None]:
     """The cluster; with ``follow`` it may come later. None if the command is to end before."""
     from logstore.connected import Sasl, connect  # as above
@@ -186,7 +187,7 @@ def _connected(
     sasl = None if login.user is None else Sasl(username=login.user, password=login.password or "")
 
     wait, found = _FIRST_WAIT_SECONDS, None
-    while found is None and not ended.is_told:
+    while found is None and not ended.is_set():
         try:
             found = connect(address, tls=tls, sasl=sasl)
         except RetriableError as error:
@@ -202,7 +203,7 @@ def _connected(
         yield found
 
 
-def _run(bridged: PullBridge | PushBridge, ended: Ending, out: Output, *, follow: bool) -> None:
+def _run(bridged: PullBridge | PushBridge, ended: Bell, out: Output, *, follow: bool) -> None:
     """Copy, and show how far it is."""
     is_over = threading.Event()
     with out.progress("copying") as on_bytes:
@@ -218,13 +219,13 @@ def _run(bridged: PullBridge | PushBridge, ended: Ending, out: Output, *, follow
 
 def _watch(
     bridged: PullBridge | PushBridge,
-    ended: Ending,
+    ended: Bell,
     is_over: threading.Event,
     on_bytes: OnBytes | None,
 ) -> None:
     """Stop the bridge when the command is told to end, and move the bar."""
     while not is_over.wait(_PROGRESS_SECONDS):
-        if ended.is_told:
+        if ended.is_set():
             bridged.stop()
         if on_bytes is not None:
             done = bridged.progress.byte_count
