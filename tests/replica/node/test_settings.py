@@ -124,7 +124,7 @@ def test_clients_see_which_settings_are_the_topics_own(client):
     nodes = {"cleanup.policy": ("compact", ConfigSource.STATIC_BROKER)}
     shown = {each.name: each for each in made.configs if each.config_source != ConfigSource.DEFAULT}
     assert sources(shown) == own | nodes
-    found = described(client, _TOPIC, "t")
+    found = eventually(lambda: described(client, _TOPIC, "t"))
     assert sources(found) == own | nodes
     assert not any(each.read_only for each in found.values())
     assert [tuple(each) for each in found["cleanup.policy"].synonyms] == [
