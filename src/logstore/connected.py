@@ -301,7 +301,7 @@ class RemoteStore(BoundToProcess):
 
         Raises:
             UnknownTopicError: there is no such topic.
-            UsageError: it has as many already.
+            UsageError: it has as many already; or fewer nodes live than it has replicas.
         """
         self._check_usable()
         check_least("partitions", partitions, 1)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from logstore.errors import LogstoreError
 from logstore.model import TopicPartition
+
+NOT_ASKED: Final = "the cluster has not told yet how far it is"
+"""Why nothing is copied yet."""
 
 
 class PartitionProgress(NamedTuple):
@@ -53,7 +56,7 @@ class PullProgress(NamedTuple):
     def __str__(self) -> str:
         return (
             f"{_counted(self.batch_count, 'batch', 'batches')}, {_counted(self.byte_count, 'byte')} copied; "
-            f"{_counted(self.lag, 'offset')} left"
+            f"{_counted(self.lag, 'offset')} left{_told(self.trouble)}"
         )
 
 
@@ -69,18 +72,24 @@ class PushProgress(NamedTuple):
     skipped_count: int
     """Offsets that were deleted here before they were pushed."""
     trouble: str | None
-    """Why nothing is pushed at the moment; None if nothing is wrong."""
+    """Why nothing is pushed at the moment; None if nothing is wrong. At first, and while another producer
+    begins, that the cluster has not told yet how far it is: then ``lag`` is 0."""
 
     @property
     def lag(self) -> int:
-        """How many offsets are left in all partitions."""
+        """How many offsets are left in all partitions that were seen."""
         return sum(each.lag for each in self.partitions)
 
     def __str__(self) -> str:
         return (
             f"{_counted(self.record_count, 'record')}, {_counted(self.byte_count, 'byte')} pushed in "
             f"{_counted(self.transaction_count, 'transaction')}; {_counted(self.lag, 'offset')} left"
+            f"{_told(self.trouble)}"
         )
+
+
+def _told(trouble: str | None) -> str:
+    return "" if trouble is None else f"; {trouble}"
 
 
 def _counted(count: int, one: str, several: str = "") -> str:

@@ -6,17 +6,17 @@ of whatever kind, is in the logs themselves: the next offset is the end of each.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
 from logstore.arguments import check_flag, plain_text, shown
+from logstore.bell import Bell
 from logstore.bridge.cluster import ClusterQuestions, ClusterTopic, ClusterTopics
 from logstore.bridge.followed_topics import FollowedTopics
 from logstore.bridge.partition_copy import CopyCounts, PartitionCopy
-from logstore.bridge.progress import PartitionProgress, PullProgress
+from logstore.bridge.progress import NOT_ASKED, PartitionProgress, PullProgress
 from logstore.bridge.trouble import Trouble
 from logstore.broker.records.looking_up import INTERNAL_TOPICS
 from logstore.broker.requests import FetchedPartition
@@ -128,7 +128,7 @@ class PullBridge:
         """Of a standby: what could not be copied any more, until the topic is deleted here."""
         self._trouble = Trouble("pulling " + ("all topics" if topics is None else ", ".join(topics)))
         self._trouble_of_some = Trouble("a part of the copy")
-        self._stopping = threading.Event()
+        self._stopping = Bell()
         store.directory.check_open()
 
     def run(self, *, until_end: bool = False) -> PullProgress:
@@ -210,7 +210,7 @@ class PullBridge:
         """Told as trouble, as nothing is left of a partition whose end at the cluster is not known: a copy
         that has just begun would look like one that has everything."""
         if not self._were_listed:
-            return "nothing is known of the cluster's topics yet"
+            return NOT_ASKED
         unknown = [copy.partition for copy in self._copies.copy().values() if not copy.is_end_known]
         if not unknown:
             return None

@@ -9,7 +9,6 @@ records.
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -17,9 +16,10 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 from logstore.arguments import check_flag, plain_text, shown, utf8_bytes
+from logstore.bell import Bell
 from logstore.bridge.cluster import ClusterQuestions
 from logstore.bridge.partition_push import PartitionPush, Taken
-from logstore.bridge.progress import PartitionProgress, PushProgress
+from logstore.bridge.progress import NOT_ASKED, PartitionProgress, PushProgress
 from logstore.bridge.pull_topics import REFRESH_MS, check_names
 from logstore.bridge.pushed import PushedNotes
 from logstore.bridge.trouble import Trouble
@@ -140,8 +140,8 @@ class PushBridge:
         self._notes = PushedNotes(store, group)
         self._records = self._bytes = self._transactions = self._skipped = 0
         self._trouble = Trouble(f"pushing {', '.join(topics)}")
-        self._stopping = threading.Event()
-        self._changed = threading.Event()
+        self._stopping = Bell()
+        self._changed = Bell()
         self._refresh_at = 0.0
         self._seen_counts: dict[str, int] = {}
         self._seen_ids: dict[str, uuid.UUID | None] = {}
@@ -216,7 +216,7 @@ class PushBridge:
             self._bytes,
             self._transactions,
             self._skipped,
-            self._trouble.reason,
+            self._trouble.reason or (None if self._refresh_at else NOT_ASKED),
         )
 
     # With one producer

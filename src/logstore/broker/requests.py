@@ -321,6 +321,18 @@ class SettingKind(IntEnum):
     LIST = 7
 
 
+class ConfigSource(IntEnum):
+    """Where the value of a setting comes from, numbered as in Kafka's protocol (KIP-226)."""
+
+    TOPIC = 1
+    BROKER = 2
+    """Given while the node runs."""
+    STATIC_BROKER = 4
+    """Given when the node was started."""
+    DEFAULT = 5
+    GROUP = 8
+
+
 class Setting(NamedTuple):
     """A setting, in Kafka's spelling."""
 
@@ -332,6 +344,9 @@ class Setting(NamedTuple):
     """The value that it has if nobody sets it."""
     documentation: str | None = None
     """What it means, if that was asked for and is known."""
+    source: ConfigSource | None = None
+    """Of one that is not the default: where it is from, if it is not the topic's own, or what the node was
+    started with."""
 
 
 class NewTopic(NamedTuple):

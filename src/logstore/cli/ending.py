@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
-import threading
+
+from logstore.bell import Bell
 
 
-def until_told() -> threading.Event:
+def until_told() -> Bell:
     """Is set by Ctrl-C, by SIGTERM, and by SIGHUP, unless that is ignored, as under ``nohup``: a clean end in
     all cases."""
-    ended = threading.Event()
+    ended = Bell()
 
     def end(*_: object) -> None:
         ended.set()

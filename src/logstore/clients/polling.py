@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from logstore.bell import Bell
 from logstore.broker.pending import Wake, call_wake
 from logstore.clock import Clock, SystemClock
 
@@ -77,7 +77,7 @@ class Polling(Generic[T]):
         Raises:
             LogstoreError: as :meth:`poll`.
         """
-        woken = threading.Event()
+        woken = Bell()
         may_wait = isinstance(self._clock, SystemClock)
         while (found := self.poll()) is None:
             woken.clear()

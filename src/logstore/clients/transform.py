@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from logstore.arguments import check_callable, check_least, shown
+from logstore.bell import Bell
 from logstore.broker.letters import OFFSET_HEADER, PARTITION_HEADER, REASON_HEADER, TOPIC_HEADER
 from logstore.clients.consumer import Consumer
 from logstore.clients.producer import Producer
@@ -115,7 +116,7 @@ class Transform:
         self._retries = retries
         self._retry_backoff_ms = retry_backoff_ms
         self._workers = workers
-        self._stopping = threading.Event()
+        self._stopping = Bell()
         self._some_are_done = threading.Event()
         self._lock = threading.Lock()
         """Guards the counts."""

@@ -27,8 +27,9 @@ def eventually(check, seconds=20.0):
 class Cluster:
     """Nodes 1 to ``count``, each with a store of its own."""
 
-    def __init__(self, path, count=3, *, session_ms=SESSION_MS, **options):
+    def __init__(self, path, count=3, *, session_ms=SESSION_MS, config=None, **options):
         self._path = path
+        self._config = config
         self._session_ms = session_ms
         self._options = options
         self._open = {}
@@ -39,7 +40,8 @@ class Cluster:
 
     def start(self, node_id, *, directory=None, **options):
         with ExitStack() as stack:
-            store = stack.enter_context(logstore.open(self._path / (directory or f"node-{node_id}")))
+            place = self._path / (directory or f"node-{node_id}")
+            store = stack.enter_context(logstore.open(place, config=self._config))
             coordinator = self.coordinate(cluster_id_for(store), create=not was_node(store))
             stack.callback(coordinator.close)
             settings = {"replica_lag_time_max_ms": 1_000, **self._options, **options}

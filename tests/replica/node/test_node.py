@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 
 import pytest
@@ -337,6 +337,41 @@ def test_a_topic_that_was_deleted_while_a_node_was_away_goes_when_it_is_back(clu
     cluster.start(3)
     eventually(lambda: "t" not in cluster.stores[3])
     assert "kept" in cluster.stores[3]
+
+
+@contextmanager
+def told_late(cluster):
+    """What the coordinator tells meanwhile comes to the nodes afterwards, all of it at once."""
+    for node in cluster.nodes.values():
+        node._step = lambda: time.sleep(0.01)
+    time.sleep(0.05)  # a step that was under way
+    try:
+        yield
+    finally:
+        for node in cluster.nodes.values():
+            del node._step
+
+
+@pytest.mark.parametrize("leaders", [(1, 2), (1, 1)], ids=["another leads", "the same leads"])
+def test_a_topic_that_is_deleted_and_made_again_at_once(cluster, leaders):
+    """Nodes may hear of both at once, and then of a state that looks like the one before."""
+    first, second = [(NewTopic("t", assignments=((each, *({1, 2, 3} - {each})),)),) for each in leaders]
+    with logstore.connect(*cluster.addresses) as remote:
+        wait_for(remote.broker.create_topics(CreateTopicsRequest(first)))
+        cluster.wait_for_isr(T, 3)
+        assert send(cluster, [b"old", b"old"]) == [0, 1]
+        with told_late(cluster):
+            remote.delete_topic("t")
+            made = wait_for(remote.broker.create_topics(CreateTopicsRequest(second)))
+            assert made.topics[0].error is ErrorCode.NONE
+
+    def ends():
+        with suppress(UnknownTopicError):  # of the first, and then of the second
+            return {cluster.log(node_id, T).log_end_offset for node_id in cluster.nodes}
+
+    eventually(lambda: ends() == {0})
+    assert send(cluster, [b"new"], delivery_timeout_ms=10_000) == [0]
+    eventually(lambda: ends() == {1} and have_same_bytes(cluster))
 
 
 def test_a_topic_that_counts_what_is_durable(cluster):

@@ -10,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import logstore
-from logstore.errors import UsageError
+from logstore.broker.codes import ErrorCode
+from logstore.broker.pending import wait_for
+from logstore.broker.requests import CreatePartitionsRequest, MorePartitions
+from logstore.errors import RetriableError, UsageError
 from logstore.model import TopicPartition
 from logstore.replica.node.controller.placement import place
 from tests.replica.node.cluster import Cluster, eventually
@@ -66,5 +69,55 @@ def test_a_topic_never_gets_fewer_replicas_than_the_node_was_told(tmp_path):
             eventually(lambda: len(cluster.view.living) == 2)
             remote.create_topic("t")
             cluster.wait_for_isr(TopicPartition("t", 0), 2)
+    finally:
+        cluster.close()
+
+
+def test_new_partitions_have_no_fewer_replicas_than_those_before(tmp_path):
+    """They would have fewer for good. Who says where they are to be may do that."""
+    cluster = Cluster(tmp_path, 2)
+    try:
+        with logstore.connect(*cluster.addresses) as remote:
+            remote.create_topic("t", replication_factor=2)
+            cluster.wait_for_isr(TopicPartition("t", 0), 2)
+            cluster.stop(2)
+            with pytest.raises(UsageError, match="'t' has 2 replicas, and 1 nodes live; start more"):
+                remote.add_partitions("t", 2)
+            some = MorePartitions("t", 2, ((1,),))
+            grown = wait_for(remote.broker.create_partitions(CreatePartitionsRequest((some,))))
+            assert grown.topics[0].error is ErrorCode.NONE
+            cluster.start(2)
+            eventually(lambda: len(cluster.view.living) == 2)
+            remote.add_partitions("t", 3)
+            cluster.wait_for_isr(TopicPartition("t", 2), 2)
+    finally:
+        cluster.close()
+
+
+def test_groups_and_transactions_begin_before_there_is_a_topic(cluster):
+    """What keeps them is made when a client asks for it, on as many nodes as the first topic would be."""
+    with logstore.connect(*cluster.addresses) as remote:
+        assert dict(remote.offsets("g")) == {}
+        with remote.producer(transactional_id="x"):
+            pass
+    internal = cluster.view.topics.keys()
+    assert internal == {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+    assert cluster.view.topics["__consumer_offsets"].config["cleanup.policy"] == "compact"
+    for name in internal:
+        cluster.wait_for_isr(TopicPartition(name, 0), 3)
+
+
+def test_clients_that_are_faster_than_the_nodes_make_no_topics_with_few_replicas(tmp_path):
+    cluster = Cluster(tmp_path, 1)
+    try:
+        eventually(lambda: cluster.nodes[1].is_controller)
+        with logstore.connect(*cluster.addresses, request_timeout_ms=300) as remote:
+            with pytest.raises(RetriableError):
+                dict(remote.offsets("g"))
+            with pytest.raises(UsageError, match="with the first topic, or when 3 nodes live; 1 do"):
+                remote.create_topic("__consumer_offsets")
+            assert not cluster.view.topics
+            remote.create_topic("t")
+            assert dict(remote.offsets("g")) == {}
     finally:
         cluster.close()

@@ -3,15 +3,30 @@ differ from those of another, and from its own of yesterday."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
 
 import logstore
-from logstore.broker.requests import AlterConfigsRequest, ConfigChange
+from logstore.broker.codes import ErrorCode
+from logstore.broker.requests import AlterConfigsRequest, ConfigChange, ConfigSource
 from logstore.config import StoreConfig, TopicConfig
 from logstore.replica.node.assigning import own_settings
 from logstore.replica.node.controller.changing import ClusterTopics
+from logstore.wire.apis import ApiKey
+from logstore.wire.messages.topics import (
+    alter_configs,
+    create_topics,
+    describe_configs,
+    incremental_alter_configs,
+)
+from tests.replica.node.cluster import Cluster, eventually
+from tests.wire.raw_client import RawClient
+
+_TOPIC, _BROKER = 2, 4
+_SET = 0
+_RATE = "follower.replication.throttled.rate"
 
 
 def changed(before, change):
@@ -67,3 +82,76 @@ def test_a_store_that_becomes_a_cluster_takes_along_what_its_topics_have(tmp_pat
             taken = TopicConfig.from_properties({**defaults.to_properties(), **own})
             assert taken.retention_ms == 7_000
             assert taken.min_insync_replicas == 1
+
+
+@pytest.fixture
+def client(tmp_path):
+    """Of the one node of a cluster, which has two settings for topics."""
+    ours = StoreConfig(topic=TopicConfig(min_insync_replicas=2, cleanup_policy="compact"))
+    cluster = Cluster(tmp_path, 1, config=ours)
+    eventually(lambda: cluster.nodes[1].is_controller)
+    with closing(RawClient(cluster.nodes[1].address)) as client:
+        yield client
+    cluster.close()
+
+
+def described(client, kind, name):
+    """The settings that are not the default."""
+    resource = describe_configs.Resource(kind, name, None)
+    request = describe_configs.DescribeConfigsRequest((resource,), include_synonyms=True)
+    (found,) = client.ask(ApiKey.DESCRIBE_CONFIGS, request).resources
+    return {each.name: each for each in found.configs if each.config_source != ConfigSource.DEFAULT}
+
+
+def sources(found):
+    return {name: (each.value, each.config_source) for name, each in found.items()}
+
+
+def alter_all(client, kind, name, **settings):
+    """As Kafka's tools before 4.0: all settings are named, others lose theirs."""
+    configs = tuple(alter_configs.Config(each.replace("_", "."), value) for each, value in settings.items())
+    request = alter_configs.AlterConfigsRequest((alter_configs.Resource(kind, name, configs),))
+    (outcome,) = client.ask(ApiKey.ALTER_CONFIGS, request).resources
+    return outcome
+
+
+def test_clients_see_which_settings_are_the_topics_own(client):
+    """A tool takes away only what it sees, and copies to other topics what it sees as the topic's."""
+    given = (create_topics.Config("min.insync.replicas", "1"), create_topics.Config("retention.ms", "7000"))
+    topic = create_topics.Topic("t", 1, 1, configs=given)
+    (made,) = client.ask(ApiKey.CREATE_TOPICS, create_topics.CreateTopicsRequest((topic,))).topics
+    own = {"min.insync.replicas": ("1", ConfigSource.TOPIC), "retention.ms": ("7000", ConfigSource.TOPIC)}
+    nodes = {"cleanup.policy": ("compact", ConfigSource.STATIC_BROKER)}
+    shown = {each.name: each for each in made.configs if each.config_source != ConfigSource.DEFAULT}
+    assert sources(shown) == own | nodes
+    found = eventually(lambda: described(client, _TOPIC, "t"))
+    assert sources(found) == own | nodes
+    assert not any(each.read_only for each in found.values())
+    assert [tuple(each) for each in found["cleanup.policy"].synonyms] == [
+        ("log.cleanup.policy", "compact", ConfigSource.STATIC_BROKER),
+        ("log.cleanup.policy", "delete", ConfigSource.DEFAULT),
+    ]
+
+
+def test_how_fast_a_node_catches_up_is_seen_and_changed_by_tools_of_all_versions(client):
+    single = incremental_alter_configs.Resource(
+        _BROKER, "1", (incremental_alter_configs.Config(_RATE, _SET, "1000"),)
+    )
+    request = incremental_alter_configs.IncrementalAlterConfigsRequest((single,))
+    client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
+    found = described(client, _BROKER, "1")
+    assert sources(found)[_RATE] == ("1000", ConfigSource.BROKER)
+    assert not found[_RATE].read_only
+    assert found["node.id"].read_only
+
+    leaders = {"leader_replication_throttled_rate": "5"}
+    assert alter_all(client, _BROKER, "1", **leaders).error_code == ErrorCode.NONE
+    found = described(client, _BROKER, "1")
+    assert _RATE not in found
+    assert sources(found)["leader.replication.throttled.rate"] == ("5", ConfigSource.BROKER)
+    assert alter_all(client, _BROKER, "1").error_code == ErrorCode.NONE
+    assert "leader.replication.throttled.rate" not in described(client, _BROKER, "1")
+
+    refused = alter_all(client, _BROKER, "", **leaders)
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    assert "name one broker" in refused.error_message

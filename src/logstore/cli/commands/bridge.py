@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
+from logstore.bell import Bell
 from logstore.cli.commands import Command
 from logstore.cli.ending import until_told
 from logstore.cli.errors import WRONG, CommandError
@@ -125,7 +126,7 @@ def bridge(
     login = Login(tls or ca is not None, ca, user, password)
     if user is not None and password is None:
         raise CommandError("--user needs a password, in the environment's LOGSTORE_PASSWORD", WRONG)
-    ended = until_told() if follow else threading.Event()
+    ended = until_told() if follow else Bell()
     if direction is Direction.PULL:
         if name is not None or delete_pushed or compression != "none":
             raise CommandError("--name, --delete-pushed and --compression are for push", WRONG)
@@ -177,7 +178,7 @@ def _trusting(authorities: str | None) -> ssl.SSLContext:
 
 @contextmanager
 def _connected(
-    address: str, login: Login, ended: threading.Event, out: Output, *, follow: bool
+    address: str, login: Login, ended: Bell, out: Output, *, follow: bool
 ) -> Iterator[RemoteStore | None]:
     """The cluster; with ``follow`` it may come later. None if the command is to end before."""
     from logstore.connected import Sasl, connect  # as above
@@ -202,7 +203,7 @@ def _connected(
         yield found
 
 
-def _run(bridged: PullBridge | PushBridge, ended: threading.Event, out: Output, *, follow: bool) -> None:
+def _run(bridged: PullBridge | PushBridge, ended: Bell, out: Output, *, follow: bool) -> None:
     """Copy, and show how far it is."""
     is_over = threading.Event()
     with out.progress("copying") as on_bytes:
@@ -218,7 +219,7 @@ def _run(bridged: PullBridge | PushBridge, ended: threading.Event, out: Output, 
 
 def _watch(
     bridged: PullBridge | PushBridge,
-    ended: threading.Event,
+    ended: Bell,
     is_over: threading.Event,
     on_bytes: OnBytes | None,
 ) -> None:

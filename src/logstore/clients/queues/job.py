@@ -125,6 +125,8 @@ class Job:
 
         Raises:
             JobLostError: the lock has run out, and another worker may have it; or its topic was deleted.
+            RetriableError: a broker elsewhere does not answer. What was said is kept, and sent with what
+                comes next: do not say it again.
             UsageError: it was accepted, released or rejected before.
         """
         self._worker.accept(self)

@@ -214,7 +214,7 @@ class Queue(BoundToProcess):
             CorruptionError: a batch is damaged; names the partition and the offsets.
             UnknownTopicError: a topic is gone.
             JobLostError: the lock of a job that was accepted had run out before that was sent.
-            RetriableError: :meth:`wakeup` was called.
+            RetriableError: :meth:`wakeup` was called; or a broker elsewhere does not answer. Poll again.
             UsageError: another thread polls.
             ClosedError, ForkedError: the queue cannot be used; it or its store was closed, also while this
                 call waits.
@@ -366,7 +366,8 @@ class Queue(BoundToProcess):
 
     def __iter__(self) -> Iterator[Job]:
         """Every job from here on, without end; waits for more. A loop takes few jobs at a time where each
-        takes long, so that the others find some, and many where they are short."""
+        takes long, so that the others find some, and many where they are short. Errors are those of
+        :meth:`poll`: begin another loop then, or let :meth:`work` do that."""
         while True:
             yield from self.one_by_one(self.poll(max_jobs=self.pace))
 

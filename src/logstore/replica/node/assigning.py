@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from uuid import UUID
 
+from logstore.broker.requests import ConfigSource, Setting
 from logstore.broker.settings import settings_of
 from logstore.config import TopicConfig
 from logstore.errors import LogstoreError, UnknownTopicError
@@ -32,6 +33,21 @@ def own_settings(directory: LogDirectory, config: TopicConfig) -> dict[str, str]
     return {each.name: each.value for each in settings_of(config) if each.name in names}
 
 
+def described(own: Mapping[str, str], settings: Iterable[Setting]) -> tuple[Setting, ...]:
+    """The settings of a topic with where they come from: those that somebody has given it are its own, also
+    if they are what every store has; the others are the node's."""
+    return tuple(
+        [
+            each._replace(is_default=False)
+            if each.name in own
+            else each
+            if each.is_default
+            else each._replace(source=ConfigSource.STATIC_BROKER)
+            for each in settings
+        ]
+    )
+
+
 def live_entry(directory: LogDirectory, name: str) -> TopicEntry | None:
     """A topic that the directory has: none that a full disk has kept from being made, or undone."""
     entry = directory.catalogue.get(name)
@@ -56,6 +72,15 @@ class Assignment:
     def undone(self) -> frozenset[str]:
         """The topics to :meth:`apply` again: the disk was full, say, when they came."""
         return frozenset(self._troubles)
+
+    def remade(self, view: View, names: Iterable[str]) -> frozenset[str]:
+        """Those of the topics that were told of as others before: deleted, and made again."""
+        return frozenset(
+            name
+            for name in names
+            if (topic := view.topics.get(name)) is not None
+            and self._ids.get(name, topic.topic_id) != topic.topic_id
+        )
 
     def note_topics(self, view: View, names: Iterable[str]) -> list[str]:
         """Those of the topics of which somebody has deleted what was known by the name."""

@@ -34,6 +34,7 @@ from logstore.broker.requests import (
     ListOffsetsResult,
     MetadataRequest,
     MetadataResult,
+    NewTopic,
     OffsetsForLeaderEpochRequest,
     OffsetsForLeaderEpochResult,
     PartitionMetadata,
@@ -55,7 +56,7 @@ from logstore.model import TopicPartition
 from logstore.replica.coordination.interface import Session, View
 from logstore.replica.node.acknowledging import Acknowledgement, Awaited
 from logstore.replica.node.admitting import Refused
-from logstore.replica.node.assigning import config_of
+from logstore.replica.node.assigning import config_of, described
 from logstore.replica.node.controller.administering import Administering
 from logstore.replica.node.coordinating import GroupTerms
 from logstore.replica.node.partition import PartitionReplica
@@ -129,7 +130,11 @@ class NodeBroker(ShareBroker):
         self._shelf = Shelf(directory, places.look)
         self._replicas = replicas
         self._changing = changing
-        self._cluster = LivingNodes(view, administering)
+        self._cluster = LivingNodes(
+            view,
+            administering,
+            lambda name: changing.create_topics(CreateTopicsRequest((NewTopic(name),))),
+        )
         self.terms = GroupTerms(directory, replicas, self.use_groups, TopicsOfCluster(view))
 
     @property
@@ -308,7 +313,8 @@ class NodeBroker(ShareBroker):
             config = config_of(self._directory, topic)
         except LogstoreError as error:
             return DescribedConfig(name, code_of(error), message=str(error))
-        return DescribedConfig(name, NONE, settings_of(config, with_documentation=with_documentation))
+        settings = settings_of(config, with_documentation=with_documentation)
+        return DescribedConfig(name, NONE, described(topic.config, settings))
 
     def create_topics(self, request: CreateTopicsRequest) -> Pending[TopicsResult]:
         return self._changing.create_topics(request)

@@ -417,6 +417,11 @@ class Node:
         self._texts.take(view, {name for each in changes for name in each.texts})
         partitions = {TopicPartition(*one) for each in changes for one in each.partitions}
         names = {name for each in changes for name in each.topics} | {each.topic for each in partitions}
+        remade = self._assignment.remade(view, names)
+        for partition in [each for each in self._replicas if each.topic in remade]:
+            self._release(partition)  # epochs and versions of the one say nothing of the other
+        if remade:  # their states may look the same
+            partitions.update(TopicPartition(*each) for each in view.partitions if each[0] in remade)
         mine = {each for each in partitions if _is_replica(view, each, self.node_id)}
         others = {each for each in partitions - mine if not self._knows_better(view, each)}
         for partition in others:
@@ -559,6 +564,7 @@ class Node:
             session = self._session
             if not proposed or session is None:
                 continue
+            proposed = {each: state for each, state in proposed.items() if self._has(each)}
             changes: dict[tuple[str, int], PartitionState] = {
                 replica.partition: state for replica, state in proposed.items()
             }
@@ -571,6 +577,10 @@ class Node:
                 state = outcomes[replica.partition].state
                 if state is not None:
                     self._guarded(replica, lambda replica=replica, state=state: replica.on_state(state))  # type: ignore[misc]
+
+    def _has(self, replica: PartitionReplica) -> bool:
+        """Whether it was not released meanwhile: its partition may be that of another topic by now."""
+        return self._replicas.get(replica.partition) is replica
 
     def note_growth(self, replica: PartitionReplica) -> None:
         self._grown.add(replica)

@@ -37,8 +37,12 @@ def leader_of(view: View, partition: TopicPartition) -> int | None:
 class LivingNodes:
     """See :class:`~logstore.wire.handlers.call.ClusterNodes`."""
 
-    def __init__(self, view: GetView, administering: Administering) -> None:
+    def __init__(
+        self, view: GetView, administering: Administering, make_topic: Callable[[str], object]
+    ) -> None:
+        """``make_topic``: begins to make an internal topic."""
         self._view = view
+        self._make_topic = make_topic
         self.elect = administering.elect
         self.reassign = administering.reassign
         self.moving = administering.moving
@@ -64,8 +68,12 @@ class LivingNodes:
         return -1 if seat is None else seat.member.node_id
 
     def coordinator_of(self, kind: CoordinatorKind, key: str) -> int:
-        """The leader of the partition that has all groups, all transactions, or all states of queues."""
-        found = leader_of(self._view(), _COORDINATED[kind])
+        """The leader of the partition that has all groups, all transactions, or all states of queues. Its
+        topic is made if there is none, as in Kafka: the client asks again."""
+        view, partition = self._view(), _COORDINATED[kind]
+        if partition.topic not in view.topics:
+            self._make_topic(partition.topic)
+        found = leader_of(view, partition)
         return -1 if found is None else found
 
 

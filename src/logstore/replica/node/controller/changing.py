@@ -45,7 +45,7 @@ from logstore.format.names import (
 )
 from logstore.logdir.directory import LogDirectory
 from logstore.replica.coordination.interface import Control, Topic, View
-from logstore.replica.node.assigning import config_of, own_settings
+from logstore.replica.node.assigning import config_of, described, own_settings
 from logstore.replica.node.controller.placement import place
 from logstore.replica.rules.electing import elect
 from logstore.replica.rules.partition_state import PartitionState, Registration
@@ -115,11 +115,13 @@ class ClusterTopics:
         if topic.name in view.topics:
             raise TopicExistsError(f"topic {topic.name!r} exists")
         _check_clash(topic.name, view.topics)
+        if topic.name in _OF_COORDINATORS:
+            return self._create_internal(control, view, topic.name, is_trial=is_trial)
         missing = self._missing_nodes(view, topic)
         if missing is not None:
             return TopicOutcome(topic.name, ErrorCode.INVALID_REPLICATION_FACTOR, missing)
         replicas = self._placed(view, topic)
-        if not is_trial and topic.name not in _OF_COORDINATORS:
+        if not is_trial:
             self.ensure_coordinators(control, view)
         topic_id = None
         if not is_trial:
@@ -132,7 +134,7 @@ class ClusterTopics:
             topic_id=topic_id,
             partition_count=len(replicas),
             replication_factor=len(replicas[0]),
-            settings=settings_of(config),
+            settings=described(topic.settings, settings_of(config)),
         )
 
     def _claim(self, name: str) -> None:
@@ -152,6 +154,20 @@ class ClusterTopics:
         control.delete_topic(name)
         with self._lock:
             self._coming.pop(name, None)
+
+    def _create_internal(self, control: Control, view: View, name: str, *, is_trial: bool) -> TopicOutcome:
+        """As the cluster makes it, whatever is asked for: somebody wants to join a group, say, before there
+        is a topic. Not with few replicas: clients may be faster than the nodes of a new cluster."""
+        wanted, living = self._replication_factor or _MOST_BY_ITSELF, len(_racks(view))
+        if living < wanted and not view.topics:
+            return TopicOutcome(
+                name,
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"topic {name!r} is made with the first topic, or when {wanted} nodes live; {living} do",
+            )
+        if not is_trial:
+            self.ensure_coordinators(control, view)
+        return TopicOutcome(name, ErrorCode.NONE)
 
     def ensure_coordinators(self, control: Control, view: View) -> None:
         """Who has topics has groups, transactions and queues: their topics are made with the first one."""
@@ -203,7 +219,7 @@ class ClusterTopics:
             lambda control, at: self._grow(control, topics[at], is_trial=request.validate_only),
         )
 
-    def _grow(self, control: Control, wanted: MorePartitions, *, is_trial: bool) -> None:
+    def _grow(self, control: Control, wanted: MorePartitions, *, is_trial: bool) -> TopicOutcome:
         view = self._view()
         topic = self._topic(view, wanted.name)
         states = [state for (name, _), state in view.partitions.items() if name == wanted.name]
@@ -211,12 +227,21 @@ class ClusterTopics:
         if wanted.assignments is not None:
             replicas: Sequence[tuple[int, ...]] = _checked(view, wanted.assignments)
         else:
-            factor = min(len(target(states[0])), len(view.living)) if states else self._possible_factor(view)
+            factor = len(target(states[0])) if states else self._possible_factor(view)
+            living = len(_racks(view))
+            if factor > living:  # as Kafka: they would have fewer for good
+                return TopicOutcome(
+                    wanted.name,
+                    ErrorCode.INVALID_REPLICATION_FACTOR,
+                    f"topic {wanted.name!r} has {factor} replicas, and {living} nodes live; start "
+                    "more, or say which nodes are to have the new partitions",
+                )
             replicas = place(_racks(view), more, factor, self._chance, first_partition=len(states))
         if not is_trial:
             config = config_of(self._directory, topic)
             new = _led(replicas, view.registrations, config.min_insync_replicas)
             control.add_partitions(wanted.name, len(states), new)
+        return TopicOutcome(wanted.name, ErrorCode.NONE)
 
     @staticmethod
     def _topic(view: View, name: str) -> Topic:

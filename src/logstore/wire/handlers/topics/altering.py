@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from logstore.broker.codes import ErrorCode
@@ -94,11 +94,14 @@ def _alter_at_once(
 def _throttle(call: Call, cluster: ClusterNodes, change: ConfigChange, *, validate_only: bool) -> Refusal:
     """How fast this node of a cluster catches up is all that can be changed."""
     if change.name != str(call.node.node_id):
+        if not change.name:
+            return invalid("the settings of all brokers are given when they are started; name one broker")
         return invalid(f"this is broker {call.node.node_id}; ask broker {change.name!r} itself")
-    if change.replaces or change.appended or change.subtracted:
-        return invalid(f"settings of broker {change.name} are set and deleted one by one, and are no lists")
+    if change.appended or change.subtracted:
+        return invalid(f"settings of broker {change.name} are no lists")
+    before: Iterable[str] = cluster.throttles() if change.replaces else ()
     try:
-        cluster.throttle(change.settings, validate_only=validate_only)
+        cluster.throttle({**dict.fromkeys(before), **change.settings}, validate_only=validate_only)
     except LogstoreError as error:
         return Refusal(code_of(error), str(error))
     return Refusal(ErrorCode.NONE)

@@ -7,14 +7,14 @@ from typing import Final
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Answered, Pending
+from logstore.broker.requests import ConfigSource, NewTopic, TopicOutcome
 from logstore.broker.requests import CreateTopicsRequest as Asked
-from logstore.broker.requests import NewTopic, TopicOutcome
 from logstore.broker.requests import TopicsResult as Done
 from logstore.format.messages.fields import NO_UUID
 from logstore.logdir.acls import Operation
 from logstore.wire.handlers.call import Call
 from logstore.wire.handlers.then import then
-from logstore.wire.handlers.topics.resources import ConfigSource, Refusal, invalid
+from logstore.wire.handlers.topics.resources import Refusal, invalid
 from logstore.wire.messages.topics.create_topics import (
     ConfigResult,
     CreateTopicsRequest,
@@ -157,7 +157,7 @@ def _topic(call: Call, outcome: TopicOutcome) -> TopicResult:
         ConfigResult(
             each.name,
             each.value,
-            config_source=ConfigSource.DEFAULT if each.is_default else ConfigSource.TOPIC,
+            config_source=each.source or (ConfigSource.DEFAULT if each.is_default else ConfigSource.TOPIC),
         )
         for each in outcome.settings
     )

@@ -7,9 +7,9 @@ from typing import Final
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Pending
+from logstore.broker.requests import ConfigSource, Setting, SettingKind
 from logstore.broker.requests import DescribeConfigsRequest as Asked
 from logstore.broker.requests import DescribeConfigsResult as Found
-from logstore.broker.requests import Setting, SettingKind
 from logstore.broker.settings import BROKER_NAMES, settings_of
 from logstore.errors import InvalidTopicError
 from logstore.format.names import check_topic_name
@@ -19,7 +19,6 @@ from logstore.wire.handlers.call import Call, told
 from logstore.wire.handlers.then import then
 from logstore.wire.handlers.topics.resources import (
     ConfigResource,
-    ConfigSource,
     Refusal,
     denied,
     invalid,
@@ -112,7 +111,7 @@ def _of_node(call: Call, request: DescribeConfigsRequest, store: tuple[Setting, 
     yield Setting("advertised.listeners", where, False, SettingKind.LIST)
     if node.cluster is not None:
         for name, value in node.cluster.throttles().items():
-            yield Setting(name, value, False, SettingKind.LONG)
+            yield Setting(name, value, False, SettingKind.LONG, source=ConfigSource.BROKER)
     yield from settings_of(node.config, with_documentation=request.include_documentation)
     yield from store
 
@@ -145,25 +144,27 @@ def _configs(
 
 
 def _config(setting: Setting, own: ConfigSource, *, with_synonyms: bool) -> Config:
+    source = setting.source or own
     return Config(
         setting.name,
         setting.value,
-        read_only=own is ConfigSource.STATIC_BROKER,
-        config_source=ConfigSource.DEFAULT if setting.is_default else own,
-        synonyms=_synonyms(setting, own) if with_synonyms else (),
+        read_only=own is source is ConfigSource.STATIC_BROKER,
+        config_source=ConfigSource.DEFAULT if setting.is_default else source,
+        synonyms=_synonyms(setting, source) if with_synonyms else (),
         config_type=setting.kind,
         documentation=setting.documentation,
     )
 
 
-def _synonyms(setting: Setting, own: ConfigSource) -> tuple[Synonym, ...]:
+def _synonyms(setting: Setting, source: ConfigSource) -> tuple[Synonym, ...]:
     """The values that it has from each source, the first of which counts (KIP-226)."""
     found = []
+    brokers = BROKER_NAMES.get(setting.name, setting.name)
     if not setting.is_default:
-        found.append(Synonym(setting.name, setting.value, own))
+        name = brokers if source is ConfigSource.STATIC_BROKER else setting.name
+        found.append(Synonym(name, setting.value, source))
     if setting.default is not None:
-        name = BROKER_NAMES.get(setting.name, setting.name)
-        found.append(Synonym(name, setting.default, ConfigSource.DEFAULT))
+        found.append(Synonym(brokers, setting.default, ConfigSource.DEFAULT))
     return tuple(found)
 
 

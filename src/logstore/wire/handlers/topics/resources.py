@@ -1,5 +1,4 @@
-"""What settings are of, where their values come from, and who may see and change which; with the numbers of
-Kafka's protocol."""
+"""What settings are of, and who may see and change which; with the numbers of Kafka's protocol."""
 
 from __future__ import annotations
 
@@ -22,16 +21,6 @@ class ConfigResource(IntEnum):
 
 
 _RESOURCES: Final = frozenset(ConfigResource)
-
-
-class ConfigSource(IntEnum):
-    """Where the value of a setting comes from."""
-
-    TOPIC = 1
-    STATIC_BROKER = 4
-    """Given when the node was started."""
-    DEFAULT = 5
-    GROUP = 8
 
 
 class Refusal(NamedTuple):

@@ -11,6 +11,7 @@ from logstore.broker.codes import ErrorCode
 from logstore.broker.requests import (
     AlterConfigsRequest,
     ConfigChange,
+    ConfigSource,
     CreatePartitionsRequest,
     CreateTopicsRequest,
     DeleteTopicsRequest,
@@ -45,7 +46,7 @@ from logstore.wire.remote.translate.translation import Translation
 
 _TOPIC: Final = 2
 """The type of a resource."""
-_FROM_TOPIC: Final = 1
+_FROM_TOPIC: Final = ConfigSource.TOPIC
 """Where a setting comes from: the topic itself."""
 _SET: Final = 0
 _DELETE: Final = 1
@@ -190,10 +191,14 @@ def _created(outcome: TopicOutcome, found: create_topics.TopicResult) -> TopicOu
         partition_count=found.partition_count,
         replication_factor=found.replication_factor,
         settings=tuple(
-            Setting(each.name, each.value or "", each.config_source != _FROM_TOPIC)
+            Setting(each.name, each.value or "", each.config_source != _FROM_TOPIC, source=_source(each))
             for each in found.configs or ()
         ),
     )
+
+
+def _source(config: create_topics.ConfigResult) -> ConfigSource | None:
+    return ConfigSource.STATIC_BROKER if config.config_source == ConfigSource.STATIC_BROKER else None
 
 
 def creating(replication_factor: int) -> Translation[CreateTopicsRequest, TopicsResult]:

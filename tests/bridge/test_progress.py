@@ -1,0 +1,25 @@
+"""What a bridge tells of how far it is, before it knows."""
+
+from __future__ import annotations
+
+import logstore
+from logstore import bridge
+from logstore.bridge.progress import NOT_ASKED
+from logstore.testing import kafka
+
+
+def test_before_the_cluster_has_answered_it_is_not_all_copied(tmp_path):
+    """Who waits until nothing is left, and then promotes the copy, would lose what was not seen yet."""
+    with (
+        kafka(topics={"t": 1}) as servers,
+        logstore.open(tmp_path / "s") as store,
+        logstore.connect(str(servers)) as cluster,
+    ):
+        servers.store["t"].extend([b"1", b"2"])
+        store.create_topic("own").extend([b"3"])
+        for each in (bridge.pull(cluster, store, "t"), bridge.push(store, cluster, "own", name="b")):
+            assert (each.progress.lag, each.progress.trouble) == (0, NOT_ASKED)
+            assert str(each.progress).endswith(f"; 0 offsets left; {NOT_ASKED}")
+            done = each.run(until_end=True)
+            assert (done.lag, done.trouble) == (0, None)
+            assert str(done).endswith("; 0 offsets left")

@@ -1,0 +1,78 @@
+"""A bell that signal handlers may ring: whenever they do, who waits goes on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+from logstore.bell import Bell
+
+# The signal comes at the nth step of what a wait does in Python, for each n.
+_PROGRAM = textwrap.dedent(
+    """
+    import signal, sys
+    from logstore.bell import Bell
+
+    def rung_at(step):
+        bell, steps = Bell(), 0
+        signal.signal(signal.SIGTERM, lambda *_: bell.set())
+
+        def trace(frame, event, argument):
+            nonlocal steps
+            steps += 1
+            if steps == step:
+                signal.raise_signal(signal.SIGTERM)
+            return trace
+
+        sys.settrace(trace)
+        bell.wait(0.001)
+        sys.settrace(None)
+        assert bell.is_set() == bell.wait(0) == (steps >= step), step
+        return bell.is_set()
+
+    step = 1
+    while rung_at(step):
+        step += 1
+    assert step > 3
+    """
+)
+
+
+def test_a_signal_that_comes_while_a_wait_begins_or_ends():
+    """An Event would be set by the thread that has its lock."""
+    subprocess.run([sys.executable, "-c", _PROGRAM], check=True, timeout=20)
+
+
+@pytest.mark.parametrize("timeout", [-1, 0, 0.001])
+def test_nobody_rings(timeout):
+    assert not Bell().wait(timeout)
+
+
+def test_all_who_wait_go_on():
+    bell = Bell()
+    threads = [threading.Thread(target=bell.wait) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.01)
+    bell.set()
+    for thread in threads:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in threads)
+    assert bell.is_set()
+    assert bell.wait(0)
+
+
+def test_a_bell_that_is_cleared_is_waited_for_again():
+    bell = Bell()
+    for _ in range(3):
+        bell.set()
+        bell.set()
+        assert bell.wait(0)
+        bell.clear()
+        assert not bell.is_set()
+        assert not bell.wait(0)
