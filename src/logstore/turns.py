@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from queue import Empty, SimpleQueue
 from typing import Final, Generic, TypeVar
 
 from logstore.files import Files, OsFiles
@@ -76,6 +77,43 @@ class Bell:
     def wait(self, seconds: float) -> bool:
         """Wait until it rings. Returns whether it did, within so many seconds."""
         return self._silence.acquire(timeout=seconds)
+
+
+class SafeEvent:
+    """As :class:`threading.Event`, and safe in signal handlers. A handler runs in the thread that waits, also
+    while that is about to wait: if it set an ``Event``, it would wait for a lock that its own thread has, for
+    ever. A ``SimpleQueue`` can be put into at any time.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._rings: SimpleQueue[None] = SimpleQueue()
+
+    def is_set(self) -> bool:
+        """Whether it was set, and not cleared since."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Wake all who wait. From any thread, and from a signal handler."""
+        if not self._is_set:
+            self._is_set = True
+            self._rings.put(None)
+
+    def clear(self) -> None:
+        """Let those wait who wait from now on."""
+        self._is_set = False
+        with contextlib.suppress(Empty):
+            while True:
+                self._rings.get_nowait()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Whether it is set, at the latest after so many seconds. It may return earlier than that."""
+        if not self._is_set:
+            with contextlib.suppress(Empty):
+                self._rings.get(timeout=None if timeout is None else max(timeout, 0.0))
+            if self._is_set:
+                self._rings.put(None)  # others may wait, too
+        return self._is_set
 
 
 class Latch:

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Final
 
 from logstore.arguments import check_flag, plain_text, shown
-from logstore.bell import Bell
 from logstore.bridge.cluster import ClusterQuestions, ClusterTopic, ClusterTopics
 from logstore.bridge.followed_topics import FollowedTopics
 from logstore.bridge.partition_copy import CopyCounts, PartitionCopy
@@ -32,6 +31,7 @@ from logstore.errors import (
 from logstore.format.names import check_topic_name
 from logstore.model import TopicPartition
 from logstore.store import Store
+from logstore.turns import SafeEvent
 from logstore.warning import warn
 
 REFRESH_MS: Final = 5_000
@@ -128,7 +128,7 @@ class PullBridge:
         """Of a standby: what could not be copied any more, until the topic is deleted here."""
         self._trouble = Trouble("pulling " + ("all topics" if topics is None else ", ".join(topics)))
         self._trouble_of_some = Trouble("a part of the copy")
-        self._stopping = Bell()
+        self._stopping = SafeEvent()
         store.directory.check_open()
 
     def run(self, *, until_end: bool = False) -> PullProgress:

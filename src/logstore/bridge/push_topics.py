@@ -16,7 +16,6 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 from logstore.arguments import check_flag, plain_text, shown, utf8_bytes
-from logstore.bell import Bell
 from logstore.bridge.cluster import ClusterQuestions
 from logstore.bridge.partition_push import PartitionPush, Taken
 from logstore.bridge.progress import NOT_ASKED, PartitionProgress, PushProgress
@@ -41,6 +40,7 @@ from logstore.errors import (
 from logstore.model import TopicPartition
 from logstore.partition.log import Log
 from logstore.store import Store
+from logstore.turns import SafeEvent
 
 GROUP_PREFIX: Final = "logstore-bridge-"
 _LONGEST_NAME: Final = 200
@@ -140,8 +140,8 @@ class PushBridge:
         self._notes = PushedNotes(store, group)
         self._records = self._bytes = self._transactions = self._skipped = 0
         self._trouble = Trouble(f"pushing {', '.join(topics)}")
-        self._stopping = Bell()
-        self._changed = Bell()
+        self._stopping = SafeEvent()
+        self._changed = SafeEvent()
         self._refresh_at = 0.0
         self._seen_counts: dict[str, int] = {}
         self._seen_ids: dict[str, uuid.UUID | None] = {}

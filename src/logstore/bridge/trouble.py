@@ -6,10 +6,10 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from logstore.bell import Bell
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import RETRIABLE, error_of
 from logstore.errors import LogstoreError, RetriableError, UnknownTopicError, UsageError
+from logstore.turns import SafeEvent
 from logstore.warning import inform, warn
 
 FIRST_WAIT_MS: Final = 100
@@ -76,7 +76,7 @@ class Trouble:
         if limit_ms is not None and (now - self._since) * 1000 >= limit_ms:
             raise error
 
-    def wait(self, stopping: Bell) -> None:
+    def wait(self, stopping: SafeEvent) -> None:
         """Wait before the next attempt: twice as long each time, for half a minute at most."""
         stopping.wait(self._next_wait_ms / 1000)
         self._next_wait_ms = min(2 * self._next_wait_ms, LONGEST_WAIT_MS)

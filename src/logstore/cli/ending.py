@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 
-from logstore.bell import Bell
+from logstore.turns import SafeEvent
 
 
-def until_told() -> Bell:
+def until_told() -> SafeEvent:
     """Is set by Ctrl-C, by SIGTERM, and by SIGHUP, unless that is ignored, as under ``nohup``: a clean end in
     all cases."""
-    ended = Bell()
+    ended = SafeEvent()
 
     def end(*_: object) -> None:
         ended.set()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from logstore.bell import Bell
 from logstore.broker.pending import Wake, call_wake
 from logstore.clock import Clock, SystemClock
+from logstore.turns import SafeEvent
 
 T = TypeVar("T")
 
@@ -77,7 +77,7 @@ class Polling(Generic[T]):
         Raises:
             LogstoreError: as :meth:`poll`.
         """
-        woken = Bell()
+        woken = SafeEvent()
         may_wait = isinstance(self._clock, SystemClock)
         while (found := self.poll()) is None:
             woken.clear()

@@ -45,7 +45,7 @@ from logstore.partition.arguments import check_timeout
 from logstore.schedule import rest_at_exit, rest_no_more, start_thread
 from logstore.serializing import EncoderChoice
 from logstore.turns import Bell
-from logstore.warning import warn
+from logstore.warning import is_due, warn
 
 Partitioner = Callable[[str, bytes | None, bytes | None, int], int]
 """Topic, key, value and the number of partitions -> a partition."""
@@ -393,17 +393,18 @@ class Producer(BoundToProcess):
             self._bell.ring()
 
     def _run(self) -> None:
-        """The thread's loop until there is nothing to send. No error ends it earlier."""
+        """The thread's loop until there is nothing to send. No error ends it earlier, such as no memory: what
+        was sent would never be delivered."""
         accumulator, known_count = self._accumulator, -1
+        told_at: dict[str, float] = {}
         while True:
             try:
                 next_ms = self._sender.drive()
-            except (
-                BaseException
-            ) as error:  # no memory, no more threads: what was sent would never be delivered
+            except BaseException as error:
                 if self._is_ending:
                     return
-                warn("a producer goes on after %s: %s", type(error).__name__, error)
+                if is_due(told_at, type(error).__name__):
+                    warn("a producer goes on after %s: %s", type(error).__name__, error)
                 next_ms = self._clock.monotonic_ms() + max(self.config.retry_backoff_ms, _LEAST_BACKOFF_MS)
             if self._is_ending or (self._is_closed and not accumulator.undelivered_count):
                 return

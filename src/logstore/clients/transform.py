@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from logstore.arguments import check_callable, check_least, shown
-from logstore.bell import Bell
 from logstore.broker.letters import OFFSET_HEADER, PARTITION_HEADER, REASON_HEADER, TOPIC_HEADER
 from logstore.clients.consumer import Consumer
 from logstore.clients.producer import Producer
 from logstore.clients.transactions.transaction import Transaction
 from logstore.errors import FencedError, InvalidRecordError, RetriableError
 from logstore.model import Isolation, NewRecord, Record, TopicPartition
+from logstore.turns import SafeEvent
 from logstore.warning import warn
 
 Result = NewRecord | bytes | None
@@ -116,7 +116,7 @@ class Transform:
         self._retries = retries
         self._retry_backoff_ms = retry_backoff_ms
         self._workers = workers
-        self._stopping = Bell()
+        self._stopping = SafeEvent()
         self._some_are_done = threading.Event()
         self._lock = threading.Lock()
         """Guards the counts."""

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
-from logstore.bell import Bell
 from logstore.cli.commands import Command
 from logstore.cli.ending import until_told
 from logstore.cli.errors import WRONG, CommandError
@@ -20,6 +19,7 @@ from logstore.cli.output import OnBytes, Output, Shape
 from logstore.errors import RetriableError
 from logstore.format.metadata import encode_base64_uuid
 from logstore.store import Store, open_store
+from logstore.turns import SafeEvent
 
 if TYPE_CHECKING:
     import ssl
@@ -126,7 +126,7 @@ def bridge(
     login = Login(tls or ca is not None, ca, user, password)
     if user is not None and password is None:
         raise CommandError("--user needs a password, in the environment's LOGSTORE_PASSWORD", WRONG)
-    ended = until_told() if follow else Bell()
+    ended = until_told() if follow else SafeEvent()
     if direction is Direction.PULL:
         if name is not None or delete_pushed or compression != "none":
             raise CommandError("--name, --delete-pushed and --compression are for push", WRONG)
@@ -178,7 +178,7 @@ def _trusting(authorities: str | None) -> ssl.SSLContext:
 
 @contextmanager
 def _connected(
-    address: str, login: Login, ended: Bell, out: Output, *, follow: bool
+    address: str, login: Login, ended: SafeEvent, out: Output, *, follow: bool
 ) -> Iterator[RemoteStore | None]:
     """The cluster; with ``follow`` it may come later. None if the command is to end before."""
     from logstore.connected import Sasl, connect  # as above
@@ -203,7 +203,7 @@ def _connected(
         yield found
 
 
-def _run(bridged: PullBridge | PushBridge, ended: Bell, out: Output, *, follow: bool) -> None:
+def _run(bridged: PullBridge | PushBridge, ended: SafeEvent, out: Output, *, follow: bool) -> None:
     """Copy, and show how far it is."""
     is_over = threading.Event()
     with out.progress("copying") as on_bytes:
@@ -219,7 +219,7 @@ def _run(bridged: PullBridge | PushBridge, ended: Bell, out: Output, *, follow: 
 
 def _watch(
     bridged: PullBridge | PushBridge,
-    ended: Bell,
+    ended: SafeEvent,
     is_over: threading.Event,
     on_bytes: OnBytes | None,
 ) -> None:

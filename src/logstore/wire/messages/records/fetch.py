@@ -117,7 +117,7 @@ class PartitionResult(NamedTuple):
     preferred_read_replica: Annotated[Int32, since(11)] = -1
     """From which broker to read on (KIP-392); -1: from this one."""
     records: Records | None = b""
-    """Not null: librdkafka takes that for a broken answer."""
+    """Empty if there are none: librdkafka takes null for a broken answer."""
 
 
 class TopicResult(NamedTuple):

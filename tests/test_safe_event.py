@@ -1,4 +1,4 @@
-"""A bell that signal handlers may ring: whenever they do, who waits goes on."""
+"""An event that signal handlers may set: whenever they do, who waits goes on."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import time
 
 import pytest
 
-from logstore.bell import Bell
+from logstore.turns import SafeEvent
 
 # The signal comes at the nth step of what a wait does in Python, for each n.
 _PROGRAM = textwrap.dedent(
     """
     import signal, sys
-    from logstore.bell import Bell
+    from logstore.turns import SafeEvent
 
     def rung_at(step):
-        bell, steps = Bell(), 0
-        signal.signal(signal.SIGTERM, lambda *_: bell.set())
+        event, steps = SafeEvent(), 0
+        signal.signal(signal.SIGTERM, lambda *_: event.set())
 
         def trace(frame, event, argument):
             nonlocal steps
@@ -30,10 +30,10 @@ _PROGRAM = textwrap.dedent(
             return trace
 
         sys.settrace(trace)
-        bell.wait(0.001)
+        event.wait(0.001)
         sys.settrace(None)
-        assert bell.is_set() == bell.wait(0) == (steps >= step), step
-        return bell.is_set()
+        assert event.is_set() == event.wait(0) == (steps >= step), step
+        return event.is_set()
 
     step = 1
     while rung_at(step):
@@ -50,29 +50,29 @@ def test_a_signal_that_comes_while_a_wait_begins_or_ends():
 
 @pytest.mark.parametrize("timeout", [-1, 0, 0.001])
 def test_nobody_rings(timeout):
-    assert not Bell().wait(timeout)
+    assert not SafeEvent().wait(timeout)
 
 
 def test_all_who_wait_go_on():
-    bell = Bell()
-    threads = [threading.Thread(target=bell.wait) for _ in range(3)]
+    event = SafeEvent()
+    threads = [threading.Thread(target=event.wait) for _ in range(3)]
     for thread in threads:
         thread.start()
     time.sleep(0.01)
-    bell.set()
+    event.set()
     for thread in threads:
         thread.join(10)
     assert not any(thread.is_alive() for thread in threads)
-    assert bell.is_set()
-    assert bell.wait(0)
+    assert event.is_set()
+    assert event.wait(0)
 
 
-def test_a_bell_that_is_cleared_is_waited_for_again():
-    bell = Bell()
+def test_a_event_that_is_cleared_is_waited_for_again():
+    event = SafeEvent()
     for _ in range(3):
-        bell.set()
-        bell.set()
-        assert bell.wait(0)
-        bell.clear()
-        assert not bell.is_set()
-        assert not bell.wait(0)
+        event.set()
+        event.set()
+        assert event.wait(0)
+        event.clear()
+        assert not event.is_set()
+        assert not event.wait(0)
