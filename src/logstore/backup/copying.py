@@ -505,8 +505,9 @@ class PartitionCopy:
             CorruptionError: damage is not accepted.
         """
         if not self.task.accept_damage:
+            what = str(finding).rstrip(".")
             raise CorruptionError(
-                f"the store is damaged, and the backup was not made: {finding}. verify() says more; pass "
+                f"the store is damaged, and the backup was not made: {what}. verify() says more; pass "
                 "accept_damage=True to back up anyway",
                 path=finding.path,
                 position=finding.position,

@@ -52,7 +52,8 @@ class DropAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Answer with an error; the request is not carried out.
+    """Answer with an error, for each partition or group that the request names; the request is not carried
+    out.
 
     Raises:
         UsageError: Kafka has no such error.
