@@ -633,9 +633,15 @@ class TestShareGroups:
             TopicPartition("t", 7): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         }
 
+    def test_a_group_begins_where_it_is_told(self, rig):
+        rig.produce(b"a", b"b", b"c")
+        assert self.alter(rig, t0=2).errors == {T0: ErrorCode.NONE}
+        assert self.how_far(rig, T0) == {T0: (2, 1)}
+        self.joined(rig, "one")
+        assert self.taken(rig, "one") == [(T0, 2, 2, 1)]
+
     def test_an_empty_group_goes_on_where_it_is_told(self, rig):
         rig.produce(b"a", b"b", b"c")
-        assert self.alter(rig, t0=0).error is ErrorCode.GROUP_ID_NOT_FOUND
         self.joined(rig, "one")
         self.taken(rig, "one")
         self.say(rig, "one", Acknowledgement.ACCEPT, 0, 2)

@@ -39,6 +39,7 @@ _TRIES: Final = 200
 _OF_EACH_ITS_OWN: Final = {
     "throttle_time_ms",
     "error_message",
+    "acknowledge_error_message",
     "host",
     "port",
     "client_host",
@@ -54,6 +55,7 @@ _OF_EACH_ITS_OWN: Final = {
     "member_epoch",
     "group_epoch",
     "assignment_epoch",
+    "acquisition_lock_timeout_ms",
 }
 """Fields that nobody compares. A broker counts epochs of groups from 2 on."""
 

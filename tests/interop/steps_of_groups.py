@@ -119,6 +119,7 @@ def _commits() -> Iterator[Step]:
     yield commit("twice", 1, ME, (0, 5), (0, 6))
     yield commit("by id", 1, ME, (0, 5), version=10)
     yield commit("by a lost id", 1, ME, (0, 5), topic="nope", version=10)
+    yield commit("to no group", 1, "x", (0, 5), group="nope")
     for group, generation, member in (
         ("s", -1, ""),
         ("s", 0, ""),
@@ -182,13 +183,10 @@ def _forget(group: str, topic: str) -> Step:
     return step("", ApiKey.OFFSET_DELETE, group_id=group, topics=topics)
 
 
-FORGET_NOWHERE: Final = _forget("s", "nope")
-
-
 def _looked_after() -> Iterator[Step]:
     for group in ("g", "nope", "s", ""):
         yield _forget(group, "t")
-    yield FORGET_NOWHERE
+    yield _forget("s", "nope")
     for group in ("g", "nope", "s", ""):
         yield step("", ApiKey.DELETE_GROUPS, groups=(group,))
     for states in ((), ("Stable", "bogus"), ("stable",)):
@@ -219,6 +217,7 @@ def _newer() -> Iterator[Step]:
     yield beat("an empty instance", instance_id="")
     yield beat("an empty rack", rack_id="")
     yield beat("no pattern", subscribed_topic_names=None, subscribed_topic_regex="a(")
+    yield beat("of no group", joins=False, member_epoch=5)
     yield beat("joins")
     yield beat("again")
     yield beat("far ahead", joins=False, member_epoch=9)

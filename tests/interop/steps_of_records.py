@@ -147,6 +147,7 @@ def _idempotent() -> Iterator[Step]:
     yield send("too far", 5)
     yield send("three more", 1, count=3)
     yield send("more than these", 1, count=4)
+    yield send("of these", 2)
     yield send("the next", 4)
     yield send("an epoch from the middle", 3, epoch=1)
     yield send("an epoch", 0, epoch=1)
@@ -160,6 +161,7 @@ def _idempotent() -> Iterator[Step]:
     for sequence in range(6):
         yield send("one of six", sequence, producer=900)
     yield send("the second of six again", 1, producer=900)
+    yield send("the first of six again", 0, producer=900)
     of_transaction = batch_of([b"t"], NOW_MS, producer_id=900, producer_epoch=0, base_sequence=6)
     yield write("a transaction without a name", changed(of_transaction, "attributes", ">H", 0x10))
 

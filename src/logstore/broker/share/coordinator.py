@@ -385,7 +385,7 @@ class ShareCoordinator:
         return ShareOffset(partition, ErrorCode.NONE, state.start_offset, leader_epoch, state.undone_count)
 
     def alter_offsets(self, request: AlterShareOffsets) -> AlterShareOffsetsResult:
-        """Set where a group without members is."""
+        """Set where a group without members is, or where one begins that has not begun yet."""
         self._expire([request.group])
         states: dict[ShareKey, ShareState | None] = {}
         errors: dict[TopicPartition, ErrorCode] = {}
@@ -397,7 +397,7 @@ class ShareCoordinator:
             else:
                 errors[partition] = ErrorCode.NONE
                 states[key] = state
-        code = self._replace(request.group, states)
+        code = self._replace(request.group, states, may_begin=True)
         return AlterShareOffsetsResult(code, errors if code is ErrorCode.NONE else {})
 
     def _state_at(self, group: str, partition: TopicPartition, offset: int) -> tuple[ShareKey, ShareState]:
@@ -431,10 +431,12 @@ class ShareCoordinator:
         keys = [key for key in self._stored if key.group_id == name]
         return keys + ([] if group is None else [held.key for held in group.held.values()])
 
-    def _replace(self, name: str, changes: Mapping[ShareKey, ShareState | None]) -> ErrorCode:
+    def _replace(
+        self, name: str, changes: Mapping[ShareKey, ShareState | None], *, may_begin: bool = False
+    ) -> ErrorCode:
         """Store other states of a group without members, durably; None for none."""
         with self._lock:
-            code = self._why_unchangeable_locked(name)
+            code = self._why_unchangeable_locked(name, may_begin=may_begin)
             group = self._groups.get(name)
             held = [] if group is None else [each for each in group.held.values() if each.key in changes]
         if code is not ErrorCode.NONE:
@@ -442,7 +444,7 @@ class ShareCoordinator:
         for each in held:  # requests of members that are gone may still be under way
             each.give_up(ErrorCode.UNKNOWN_MEMBER_ID)
         with self._lock:
-            code = self._why_unchangeable_locked(name)  # a member may have come
+            code = self._why_unchangeable_locked(name, may_begin=may_begin)  # a member may have come
             if code is ErrorCode.NONE:
                 code = self._store_locked(changes, flush=True)
             try:
@@ -458,11 +460,11 @@ class ShareCoordinator:
             return code_of(error)
         return ErrorCode.NONE
 
-    def _why_unchangeable_locked(self, name: str) -> ErrorCode:
+    def _why_unchangeable_locked(self, name: str, *, may_begin: bool) -> ErrorCode:
         group = self._groups.get(name)
         if group is not None and group.members:
             return ErrorCode.NON_EMPTY_GROUP
-        is_known = group is not None or self._keys_locked(name)
+        is_known = may_begin or group is not None or self._keys_locked(name)
         return ErrorCode.NONE if is_known else ErrorCode.GROUP_ID_NOT_FOUND
 
     def _take_up_again_locked(self, name: str, keys: Iterable[ShareKey]) -> None:

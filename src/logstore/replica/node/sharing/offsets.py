@@ -94,7 +94,7 @@ class ShareOffsets:
         keys = self._keys(request.group, [partition for partition, _ in request.offsets])
 
         def with_names(code: ErrorCode) -> Pending[AlterShareOffsetsResult]:
-            if code is not NONE:
+            if code not in (NONE, ErrorCode.GROUP_ID_NOT_FOUND):  # it need not have begun
                 return Answered(AlterShareOffsetsResult(code))
             return then_ask(self._ends(keys), with_ends)
 

@@ -25,6 +25,8 @@ def answer(
     """Set how far a share group is in the topics that the client may read."""
     if not call.allows_group(Operation.READ, request.group_id):
         return Answered(refuse(request, ErrorCode.GROUP_AUTHORIZATION_FAILED, version))
+    if not request.group_id:
+        return Answered(refuse(request, ErrorCode.INVALID_GROUP_ID, version))
     codes = {topic.name: resolve(call, Operation.READ, topic.name)[1] for topic in request.topics}
     offsets = {
         TopicPartition(topic.name, each.partition): each.start_offset
