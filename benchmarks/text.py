@@ -43,6 +43,8 @@ def format_ratios(ratios: Spread) -> str:
 
 
 def format_seconds(seconds: float) -> str:
+    if seconds < 0:  # a difference, in noise
+        return f"-{format_seconds(-seconds)}"
     if seconds >= 1:
         return f"{format_significant(seconds)} s"
     if seconds >= 1e-3:

@@ -546,6 +546,7 @@ def test_percentile_95_is_what_95_of_100_do_not_pass() -> None:
 def test_numbers_have_three_digits_and_a_unit() -> None:
     assert [format_rate(n) for n in (5.0, 1234.5, 2.5e6)] == ["5.00", "1.23 k", "2.50 M"]
     assert [format_seconds(n) for n in (12.34, 0.0051, 0.000002)] == ["12.3 s", "5.10 ms", "2.00 µs"]
+    assert format_seconds(-0.0418) == "-41.8 ms"
     assert [format_bytes(n) for n in (10, 2048, 3 * 2**20, 10 * 2**30)] == [
         "10 B",
         "2.00 KiB",

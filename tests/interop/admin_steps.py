@@ -55,10 +55,13 @@ class Side:
         for _ in range(100):
             found = self.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS).topics
             parts = [one for each in found for one in each.partitions]
-            if len(parts) == 7 and all(each.error_code == 0 and each.leader_id >= 0 for each in parts):
+            are_led = all(each.error_code == 0 and each.leader_id >= 0 for each in parts)
+            (directory,) = self.ask(ApiKey.DESCRIBE_LOG_DIRS, topics=None).directories
+            stored = {(each.name, one.partition) for each in directory.topics for one in each.partitions}
+            if len(parts) == 7 and are_led and len(stored) >= 7:  # a broker makes the logs later
                 return
             time.sleep(0.05)
-        raise AssertionError("the topics have no leaders")
+        raise AssertionError("the topics have no leaders, or no logs")
 
 
 class Step(NamedTuple):

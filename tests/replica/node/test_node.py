@@ -374,15 +374,17 @@ def test_a_topic_that_is_deleted_and_made_again_at_once(cluster, leaders):
     eventually(lambda: ends() == {1} and have_same_bytes(cluster))
 
 
-def test_a_topic_that_counts_what_is_durable(cluster):
-    """Each replica flushes before it tells that it has a record."""
-    with logstore.connect(*cluster.addresses) as remote:
-        asked = CreateTopicsRequest((NewTopic("t", 1, {"acks.all.durable": "true"}, 3),))
-        assert wait_for(remote.broker.create_topics(asked)).topics[0].error is ErrorCode.NONE
-    cluster.wait_for_isr(T, 3)
-    assert send(cluster, [b"%d" % number for number in range(20)]) == list(range(20))
-    durable = [cluster.log(node_id, T).durable_offset for node_id in cluster.nodes]
-    assert durable == [20, 20, 20]
+def test_a_topic_that_counts_what_is_durable(tmp_path):
+    """Each replica flushes before it tells that it has a record. None is late enough to leave the ISR, which
+    would not be waited for."""
+    with closing(Cluster(tmp_path, replica_lag_time_max_ms=30_000)) as cluster:
+        with logstore.connect(*cluster.addresses) as remote:
+            asked = CreateTopicsRequest((NewTopic("t", 1, {"acks.all.durable": "true"}, 3),))
+            assert wait_for(remote.broker.create_topics(asked)).topics[0].error is ErrorCode.NONE
+        cluster.wait_for_isr(T, 3)
+        assert send(cluster, [b"%d" % number for number in range(20)]) == list(range(20))
+        durable = [cluster.log(node_id, T).durable_offset for node_id in cluster.nodes]
+        assert durable == [20, 20, 20]
 
 
 def test_a_node_whose_disk_has_failed_leaves(cluster):
