@@ -333,7 +333,7 @@ class Sender:
             self._note_failed(batch, error, outcome.error)
 
     def _tell_of(self, queue: PartitionQueue, waited_ms: int) -> None:
-        """Nobody else hears of it before the batch is late."""
+        """Otherwise the program would learn of it only when ``delivery_timeout_ms`` is over."""
         name = str(queue.partition)
         if waited_ms >= _LONG_MS and is_due(self._told_at, name):
             warn("records for %s could not be stored for %d s: %s", name, waited_ms // 1000, queue.refusal)

@@ -36,16 +36,13 @@ def own_settings(directory: LogDirectory, config: TopicConfig) -> dict[str, str]
 def described(own: Mapping[str, str], settings: Iterable[Setting]) -> tuple[Setting, ...]:
     """The settings of a topic with where they come from: those that somebody has given it are its own, also
     if they are what every store has; the others are the node's."""
-    return tuple(
-        [
-            each._replace(is_default=False)
-            if each.name in own
-            else each
-            if each.is_default
-            else each._replace(source=ConfigSource.STATIC_BROKER)
-            for each in settings
-        ]
-    )
+
+    def with_source(setting: Setting) -> Setting:
+        if setting.name in own:
+            return setting._replace(is_default=False)
+        return setting if setting.is_default else setting._replace(source=ConfigSource.STATIC_BROKER)
+
+    return tuple([with_source(each) for each in settings])
 
 
 def live_entry(directory: LogDirectory, name: str) -> TopicEntry | None:

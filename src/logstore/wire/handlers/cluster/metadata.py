@@ -52,23 +52,22 @@ _NAMELESS: Final = 12
 
 def answer(call: Call, request: MetadataRequest, version: int) -> Pending[MetadataResponse]:
     """The topics that are asked for. One that there is not is created, if client and listener want that."""
-    wanted = None if _means_all(request, version) else request.topics or ()
-    lost = [] if wanted is None else [each for each in wanted if _name(call, each) is None]
-    names = (
-        None
-        if wanted is None
-        else tuple(dict.fromkeys(name for each in wanted if (name := _name(call, each)) is not None))
-    )
-    denied = [] if names is None else [each for each in names if not _may_see(call, each)]
-    if names is not None:
+    named = [(each, _name(call, each)) for each in request.topics or ()]
+    names = None
+    denied: list[str] = []
+    if not _means_all(request, version):
+        names = tuple(dict.fromkeys(name for _, name in named if name is not None))
+        denied = [each for each in names if not _may_see(call, each)]
         names = tuple(each for each in names if each not in denied)
         if request.allow_auto_topic_creation and call.node.config.auto_create_topics_enable:
             denied_creation = _create(call, names)
             names = tuple(each for each in names if each not in denied_creation)
             denied += denied_creation
     no_name = None if version >= _NAMELESS else ""
-    refused = [Topic(ErrorCode.UNKNOWN_TOPIC_ID, no_name, each.topic_id) for each in lost]
-    by_id = {_name(call, each): each.topic_id for each in wanted or () if each.topic_id != NO_UUID}
+    refused = [
+        Topic(ErrorCode.UNKNOWN_TOPIC_ID, no_name, each.topic_id) for each, name in named if name is None
+    ]
+    by_id = {name: each.topic_id for each, name in named if each.topic_id != NO_UUID}
     refused += [
         Topic(
             ErrorCode.TOPIC_AUTHORIZATION_FAILED, no_name if each in by_id else each, by_id.get(each, NO_UUID)
