@@ -6,10 +6,12 @@ Lock: ``Fetchers._lock`` guards who follows whom. It is not held while a replica
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from collections.abc import Callable, Collection, Iterable
+from itertools import islice
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from logstore.broker.codes import NONE, ErrorCode
@@ -30,7 +32,13 @@ MAX_WAIT_MS: Final = 500
 MAX_BYTES: Final = 10 * 1024 * 1024
 """Of one answer, as in Kafka: ``replica.fetch.response.max.bytes``."""
 MAX_PARTITION_BYTES: Final = 1024 * 1024
+_PIECE_BYTES: Final = 64 * 1024
+_PIECES: Final = 2
+"""What replicas that are not in sync may ask for beside those that are: an acknowledgement waits for up to
+two answers with such pieces. With a megabyte for each, one record in a hundred waited 11 ms in place of 6, at
+about the same rate of copying."""
 _PAUSE_SECONDS: Final = 0.05
+"""Before the first attempt after one that brought nothing; each further one waits twice as long."""
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 _STOP_SECONDS: Final = 10
 _LONG_SECONDS: Final = 5.0
@@ -159,6 +167,13 @@ class _Planned:
         self.row = row
 
 
+class _Delay(NamedTuple):
+    """A replica that is not asked for before a time, having waited so long."""
+
+    until: float
+    seconds: float
+
+
 class _Leader:
     """One leader, and who follows it. The thread ends with the node."""
 
@@ -171,8 +186,10 @@ class _Leader:
         """What was asked, and not answered with anything new. The thread's."""
         self._known: dict[PartitionReplica, FetchedPartition] = {}
         """What the leader has told last of each, if it was empty. The thread's."""
-        self._resume: dict[PartitionReplica, float] = {}
-        """Those that had trouble: not before this time."""
+        self._copying: dict[PartitionReplica, None] = {}
+        """Those that were not in sync when they got records last; first who waits longest. The thread's."""
+        self._delayed: dict[PartitionReplica, _Delay] = {}
+        """Those that had trouble."""
         self._has_changed = False
         self._bell = threading.Event()
         self._is_stopped = False
@@ -197,7 +214,7 @@ class _Leader:
     def remove(self, replica: PartitionReplica) -> None:
         with self._lock:
             self._replicas.pop(replica, None)
-            self._resume.pop(replica, None)
+            self._delayed.pop(replica, None)
 
     def ring(self) -> None:
         self._bell.set()
@@ -211,39 +228,53 @@ class _Leader:
     def _run(self) -> None:
         while not self._is_stopped:
             try:
-                is_quiet = self._step()
+                seconds = self._step()
             except LogstoreError as error:
                 self._note_trouble(f"{type(error).__name__}: {error}", "")
-                is_quiet = True
-            if is_quiet and not self._is_stopped:
-                self._bell.wait(self._pause)
+                seconds = self._next_pause()
+            if seconds and not self._is_stopped:
+                self._bell.wait(seconds)
                 self._bell.clear()
         self._drop_link()
 
-    def _step(self) -> bool:
-        """One request. Returns whether there was nothing to do, or no way to do it."""
-        with self._lock:
-            self._has_changed = False
-            now = time.monotonic()
-            replicas = [each for each in self._replicas if self._resume.get(each, 0.0) <= now]
+    def _next_pause(self) -> float:
+        """How long to wait after one more attempt that did not reach the leader."""
+        seconds, self._pause = self._pause, min(self._pause * 2, _LONGEST_PAUSE_SECONDS)
+        return seconds
+
+    def _step(self) -> float:
+        """One request. Returns for how many seconds there is nothing to do, or no way to do it."""
+        replicas, soonest = self._due()
         planned = self._plan(replicas)
         rows = [each.row for each in planned]
-        wait_ms = MAX_WAIT_MS
+        wait_ms = min(MAX_WAIT_MS, math.ceil(soonest * 1000))
         if self._fetchers.limit.is_set:
-            planned, rows, wait_ms = self._within_limit(planned)
+            planned, rows, wait_ms = self._within_limit(planned, wait_ms)
+        elif self._copying:
+            planned, rows = self._in_pieces(planned)
         if not planned:
-            self._pause = min(_PAUSE_SECONDS, wait_ms / 1000) if replicas else _LONGEST_PAUSE_SECONDS
-            return True
+            return min(_PAUSE_SECONDS, wait_ms / 1000) if replicas else soonest
         result = self._ask(rows, wait_ms)
         outcomes: list[FetchedPartition | None] = [None] * len(planned)
         if result is not None:
             outcomes = list(result.partitions)
-        was_useful = self._take(planned, outcomes)
-        if was_useful:
-            self._pause, self._trouble, self._unreached_since = _PAUSE_SECONDS, None, None
-            return False
-        self._pause = min(self._pause * 2, _LONGEST_PAUSE_SECONDS)
-        return True
+        if self._take(planned, outcomes):
+            self._pause, self._unreached_since = _PAUSE_SECONDS, None
+            return 0.0
+        if result is None and self._has_changed:  # the request was given up for one of more partitions
+            return 0.0
+        return self._next_pause()
+
+    def _due(self) -> tuple[list[PartitionReplica], float]:
+        """The replicas to ask for now, and in how many seconds the first of the others is to be."""
+        with self._lock:
+            self._has_changed = False
+            if not self._delayed:
+                return list(self._replicas), _LONGEST_PAUSE_SECONDS
+            now = time.monotonic()
+            later = {each: delay.until - now for each, delay in self._delayed.items() if delay.until > now}
+            due = [each for each in self._replicas if each not in later]
+        return due, min(later.values(), default=_LONGEST_PAUSE_SECONDS)
 
     def _plan(self, replicas: Iterable[PartitionReplica]) -> list[_Planned]:
         planned = []
@@ -266,7 +297,9 @@ class _Leader:
         self._standing = {each.replica: each for each in planned}
         return planned
 
-    def _within_limit(self, planned: list[_Planned]) -> tuple[list[_Planned], list[FetchPartition], int]:
+    def _within_limit(
+        self, planned: list[_Planned], most_ms: int
+    ) -> tuple[list[_Planned], list[FetchPartition], int]:
         """What may be asked now, and how long the leader may wait: those that have fallen behind get pieces,
         and between them only the others are asked for."""
         limit = self._fetchers.limit
@@ -274,13 +307,22 @@ class _Leader:
         wait_ms = limit.wait_ms
         if behind and wait_ms:
             planned = [each for each in planned if each.replica not in behind]
-            return planned, [each.row for each in planned], min(wait_ms, MAX_WAIT_MS)
+            return planned, [each.row for each in planned], min(wait_ms, most_ms)
         piece_bytes = min(limit.piece_bytes(len(behind) or 1), MAX_PARTITION_BYTES)
-        rows = [
-            each.row._replace(max_bytes=piece_bytes) if each.replica in behind else each.row
-            for each in planned
-        ]
-        return planned, rows, MAX_WAIT_MS
+        return planned, _cut(planned, behind, piece_bytes), most_ms
+
+    def _in_pieces(self, planned: list[_Planned]) -> tuple[list[_Planned], list[FetchPartition]]:
+        """What those that have fallen behind may ask for, if others are in sync: a few at a time."""
+        for replica in [each for each in self._copying if each.is_in_sync]:
+            del self._copying[replica]
+        behind = {each.replica for each in planned if each.replica in self._copying}
+        if not behind or len(behind) == len(planned):
+            return planned, [each.row for each in planned]
+        chosen = set(islice((each for each in self._copying if each in behind), _PIECES))
+        for replica in chosen:
+            self._copying[replica] = self._copying.pop(replica)
+        planned = [each for each in planned if each.replica in chosen or each.replica not in behind]
+        return planned, _cut(planned, chosen, _PIECE_BYTES)
 
     def _ask(self, rows: list[FetchPartition], wait_ms: int) -> FetchResult | None:
         """None if the leader cannot be asked, or if there is something else to ask before it has answered."""
@@ -321,40 +363,69 @@ class _Leader:
             link.close()
 
     def _take(self, planned: list[_Planned], outcomes: list[FetchedPartition | None]) -> bool:
-        was_useful = False
+        """Returns whether the leader was reached, whatever it said."""
+        was_reached = False
         for each, outcome in zip(planned, outcomes, strict=True):
             replica = each.replica
             if outcome is not None and outcome is self._known.get(replica):
-                was_useful = True  # the same as before: what it has asked stands
+                was_reached = True  # the same as before: what it has asked stands
+                self._end_delay(replica)
                 continue
             try:
                 is_answer = replica.on_answer(each.fetch, outcome)
             except LogstoreError as error:
                 self._put_off(replica, error)
+                was_reached = True
                 continue
-            if is_answer and outcome is not None:
-                if outcome.data and not replica.is_in_sync:
-                    self._fetchers.limit.note(len(outcome.data))
-                replica.note_well()
-                self._known.pop(replica, None)
-                if not outcome.data:
-                    self._known[replica] = outcome
-                was_useful = True
-            elif outcome is not None and outcome.error is not NONE:
+            if outcome is None:
+                continue
+            if outcome.error in _UNREACHED:
+                self._note_unreached(outcome)
+                continue
+            was_reached = True
+            if is_answer:
+                self._note_answer(replica, outcome)
+            else:
+                self._delay_refused(replica)
                 self._note_refusal(replica, outcome)
-                with self._lock:  # others have news, and do not wait
-                    self._resume[replica] = time.monotonic() + _PAUSE_SECONDS
-        return was_useful
+        return was_reached
+
+    def _note_answer(self, replica: PartitionReplica, outcome: FetchedPartition) -> None:
+        if outcome.data and not replica.is_in_sync:
+            self._fetchers.limit.note(len(outcome.data))
+            self._copying.setdefault(replica)
+        elif self._copying:
+            self._copying.pop(replica, None)
+        replica.note_well()
+        self._known.pop(replica, None)
+        if not outcome.data:
+            self._known[replica] = outcome
+        self._end_delay(replica)
+        if not self._delayed:
+            self._trouble = None
+
+    def _end_delay(self, replica: PartitionReplica) -> None:
+        if self._delayed:
+            with self._lock:
+                self._delayed.pop(replica, None)
+
+    def _delay_refused(self, replica: PartitionReplica) -> None:
+        """A leader that has not heard yet that it leads will have, soon. Others have news meanwhile, and do
+        not wait."""
+        self._known.pop(replica, None)
+        with self._lock:
+            before = self._delayed.get(replica)
+            seconds = _PAUSE_SECONDS if before is None else min(before.seconds * 2, _LONGEST_PAUSE_SECONDS)
+            self._delayed[replica] = _Delay(time.monotonic() + seconds, seconds)
 
     def _put_off(self, replica: PartitionReplica, error: LogstoreError) -> None:
         replica.note_trouble(error)
         with self._lock:
-            self._resume[replica] = time.monotonic() + _LONGEST_PAUSE_SECONDS
+            until = time.monotonic() + _LONGEST_PAUSE_SECONDS
+            self._delayed[replica] = _Delay(until, _LONGEST_PAUSE_SECONDS)
 
     def _note_refusal(self, replica: PartitionReplica, outcome: FetchedPartition) -> None:
-        if outcome.error in _UNREACHED:
-            self._note_unreached(outcome)
-        elif outcome.error not in _WHILE_LEADERS_CHANGE:
+        if outcome.error is not NONE and outcome.error not in _WHILE_LEADERS_CHANGE:
             why = outcome.message or _ADVICE.get(outcome.error, "")
             self._note_trouble(f"{outcome.error.name} {why}".rstrip(), f"{replica.partition}: ")
 
@@ -371,6 +442,15 @@ class _Leader:
         if text != self._trouble:
             warn("node %d does not answer as a leader: %s%s", self.node_id, of_what, text)
         self._trouble = text
+
+
+def _cut(
+    planned: Iterable[_Planned], replicas: Collection[PartitionReplica], max_bytes: int
+) -> list[FetchPartition]:
+    """What to ask for: of these replicas no more than a piece."""
+    return [
+        each.row._replace(max_bytes=max_bytes) if each.replica in replicas else each.row for each in planned
+    ]
 
 
 _ADVICE: Final = {

@@ -19,7 +19,7 @@ LEADER_RATE: Final = "leader.replication.throttled.rate"
 """Kafka's tools set both. A node holds back what it copies, and not what it gives to others, which do the
 same."""
 _MOST_RATE: Final = 2**63 - 1
-_PIECE_MS: Final = 20
+_PIECE_MS: Final = 10
 """What is copied at once is worth so long."""
 _LEAST_PIECE_BYTES: Final = 64 * 1024
 """Of one partition; a batch comes whole."""

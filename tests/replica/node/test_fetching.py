@@ -1,0 +1,180 @@
+"""What a node asks its leaders for, and when. Costs two seconds."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from logstore.broker.codes import NONE, ErrorCode
+from logstore.broker.pending import Answered, Promise
+from logstore.broker.requests import FetchedPartition, FetchResult
+from logstore.model import TopicPartition
+from logstore.replica.coordination.interface import Endpoint
+from logstore.replica.node.fetching import MAX_PARTITION_BYTES, MAX_WAIT_MS, Fetchers
+from logstore.replica.node.limiting import CatchUpLimit
+from logstore.replica.rules.actions import Fetch
+from logstore.replica.rules.partition_state import Member
+from tests.replica.node.cluster import eventually
+
+LEADER = 1
+MANY_SECONDS = 10
+
+
+class Follower:
+    """A replica without a log: each record has one byte."""
+
+    def __init__(self, number, *, is_in_sync=True):
+        self.partition = TopicPartition("t", number)
+        self.follows = Member(LEADER, 1)
+        self.is_in_sync = is_in_sync
+        self.offset = 0
+        self.troubles = []
+        self._asked = None
+
+    def plan_fetch(self):
+        if self._asked is not None:
+            return None
+        self._asked = Fetch(LEADER, self.offset, 0, 0)
+        return self._asked
+
+    def asks(self, fetch):
+        return fetch is self._asked
+
+    def on_answer(self, fetch, found):
+        if fetch is not self._asked:
+            return False
+        self._asked = None
+        if found is None or found.error is not NONE:
+            return False
+        self.offset += len(found.data)
+        return True
+
+    def note_trouble(self, error):
+        self.troubles.append(error)
+
+    def note_well(self):
+        pass
+
+
+class Leader:
+    """Answers from what a test has set; a request that finds nothing waits as long as it may."""
+
+    def __init__(self):
+        self.requests = []
+        self.refused = {}
+        self.sizes = {}
+
+    def connect(self, endpoint):
+        return self
+
+    def close(self):
+        pass
+
+    def fetch(self, request):
+        self.requests.append(request)
+        found = tuple(self._found(each) for each in request.partitions)
+        if any(each.data or each.error is not NONE for each in found):
+            return Answered(FetchResult(found))
+        promise = Promise()
+        timer = threading.Timer(request.max_wait_ms / 1_000, promise.complete, [FetchResult(found)])
+        timer.daemon = True
+        timer.start()
+        return promise
+
+    def _found(self, row):
+        error = self.refused.get(row.partition.partition, NONE)
+        if error is not NONE:
+            return FetchedPartition(row.partition, error)
+        left = self.sizes.get(row.partition.partition, 0) - row.offset
+        data = bytes(max(min(left, row.max_bytes), 0))
+        return FetchedPartition(row.partition, NONE, data, high_watermark=0, log_start_offset=0)
+
+
+@pytest.fixture
+def leader():
+    return Leader()
+
+
+@pytest.fixture
+def fetchers(leader):
+    opened = Fetchers(
+        lambda: Member(2, 1),
+        lambda node_id: Endpoint("PLAINTEXT", "localhost", 1),
+        leader.connect,
+        lambda topic: None,
+        CatchUpLimit(None, lambda: time.monotonic() * 1_000),
+    )
+    yield opened
+    opened.close()
+
+
+def asked_of(leader, follower):
+    return [
+        row
+        for request in leader.requests
+        for row in request.partitions
+        if row.partition == follower.partition
+    ]
+
+
+def test_a_leader_that_does_not_know_yet_is_asked_again_soon(leader, fetchers):
+    """Also if other partitions are quiet, which are asked for with a long wait."""
+    quiet, new = Follower(0), Follower(1)
+    leader.refused[1] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    fetchers.follow(quiet)
+    fetchers.follow(new)
+    eventually(lambda: len(asked_of(leader, new)) >= 2)
+    waits = [request.max_wait_ms for request in leader.requests if len(request.partitions) == 1]
+    assert min(waits[-1:]) < MAX_WAIT_MS / 4
+    leader.refused.clear()
+    leader.sizes[1] = 1
+    eventually(lambda: new.offset == 1)
+
+
+def test_who_is_refused_is_asked_for_less_and_less_often_and_told_of_once(leader, fetchers, caplog):
+    quiet, refused = Follower(0), Follower(1)
+    leader.refused[1] = ErrorCode.KAFKA_STORAGE_ERROR
+    fetchers.follow(quiet)
+    fetchers.follow(refused)
+    time.sleep(1.0)
+    assert 3 <= len(asked_of(leader, refused)) <= 6
+    assert len([each for each in caplog.records if "KAFKA_STORAGE_ERROR" in each.getMessage()]) == 1
+
+
+def test_new_partitions_do_not_wait_for_each_other(leader, fetchers):
+    """Each ends the request that waits for records of the others."""
+    followers = [Follower(number) for number in range(8)]
+    began = time.monotonic()
+    for follower in followers:
+        fetchers.follow(follower)
+        eventually(lambda follower=follower: asked_of(leader, follower))
+    assert time.monotonic() - began < 2  # with a pause after each request that was ended, it took four
+
+
+def test_who_has_fallen_behind_copies_in_pieces_beside_others(leader, fetchers):
+    """All of them take turns."""
+    behind = [Follower(number, is_in_sync=False) for number in range(5)]
+    leader.sizes = dict.fromkeys(range(5), 3 * MAX_PARTITION_BYTES)
+    for follower in (*behind, Follower(5)):
+        fetchers.follow(follower)
+    eventually(lambda: all(each.offset == 3 * MAX_PARTITION_BYTES for each in behind), MANY_SECONDS)
+    others = {each.partition for each in behind}
+    beside = [
+        [row for row in request.partitions if row.partition in others]
+        for request in leader.requests
+        if len(request.partitions) > len(others)
+        or any(row.partition not in others for row in request.partitions)
+    ]
+    pieces = [rows for rows in beside if rows and max(row.max_bytes for row in rows) < MAX_PARTITION_BYTES]
+    assert len(pieces) > len(beside) / 2
+    assert max(sum(row.max_bytes for row in rows) for rows in pieces) <= MAX_PARTITION_BYTES / 8
+
+
+def test_who_has_fallen_behind_alone_copies_as_fast_as_it_can(leader, fetchers):
+    behind = Follower(0, is_in_sync=False)
+    leader.sizes = {0: 8 * MAX_PARTITION_BYTES}
+    fetchers.follow(behind)
+    eventually(lambda: behind.offset == 8 * MAX_PARTITION_BYTES)
+    assert len([row for row in asked_of(leader, behind) if row.offset < 8 * MAX_PARTITION_BYTES]) == 8
