@@ -1,9 +1,9 @@
 """``longest.txt`` says which tests take long, and how long: functions of more than a tenth of a second, with
 all their parameters together.
 
-``make check`` leaves them out. Tests of half a second and more take turns (see :mod:`tests.rotation`): each
-runs in every second turn, those of 1 s and more in every fourth, of 2 s and more in every eighth, and of 6 s
-and more in every sixteenth; and the turns take equally long. Tests that divide themselves into turns choose
+``make check`` leaves them out. Tests of 0.4 s and more take turns (see :mod:`tests.rotation`): each runs in
+every second turn, those of 0.8 s and more in every fourth, of 1.5 s and more in every eighth, and of 4 s and
+more in every sixteenth; and the turns take equally long. Tests that divide themselves into turns choose
 theirs, and those marked ``every_turn`` always run.
 
 If several processes share a run, they begin with the longest tests, those of more than a quarter of a second,
@@ -29,7 +29,7 @@ LONGEST = Path(__file__).with_suffix(".txt")
 SECONDS = 0.1
 ALONE_SECONDS = 0.25
 """A test that takes longer is handed out by itself, the others with their file."""
-PERIODS = {0.5: 2, 1.0: 4, 2.0: 8, 6.0: 16}
+PERIODS = {0.4: 2, 0.8: 4, 1.5: 8, 4.0: 16}
 """A test that takes at least so many seconds runs once in so many turns."""
 
 ROOT = LONGEST.parent.parent
