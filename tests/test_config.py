@@ -188,6 +188,12 @@ def test_properties_as_people_write_them(properties, settings):
     assert TopicConfig.from_properties(properties) == TopicConfig(**settings)
 
 
+@pytest.mark.parametrize("properties", ["", "retention.ms=5", None, [("retention.ms", "5")]])
+def test_what_is_no_mapping_is_refused(properties):
+    with pytest.raises(InvalidConfigError, match=r"the settings are .*; they must be a dict"):
+        TopicConfig.from_properties(properties)
+
+
 @pytest.mark.parametrize("key", ["retention", "retention_ms", "retention.ms.", "RETENTION.MS", ""])
 def test_an_unknown_key_is_named(key):
     with pytest.raises(InvalidConfigError, match="unknown setting"):

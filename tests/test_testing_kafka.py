@@ -153,6 +153,8 @@ def test_what_is_refused():
                 Delay(seconds)
     with pytest.raises(UsageError, match="topics is"), kafka(topics=["t"]):
         pass
+    with pytest.raises(UsageError, match="topics: 'u': partitions is 0"), kafka(topics={"t": 1, "u": 0}):
+        pass
     with pytest.raises(InvalidConfigError, match="num_partitions"), kafka(num_partition=3):
         pass
 

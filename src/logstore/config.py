@@ -300,7 +300,8 @@ class TopicConfig(Checked):
         """Read settings in Kafka's spelling (``retention.ms``), with values as text.
 
         Raises:
-            InvalidConfigError: an unknown key, or a value that does not parse; names the key.
+            InvalidConfigError: an unknown key, or a value that does not parse; names the key. Or this is no
+                mapping.
         """
         return cls(**_parse_properties(cls, properties))
 
@@ -580,6 +581,11 @@ def parse_settings(
 
 
 def _parse_properties(cls: type[Any], properties: Mapping[str, str]) -> dict[str, Any]:
+    if not isinstance(properties, Mapping):
+        example = '{"retention.ms": "-1"}'
+        raise InvalidConfigError(
+            f"the settings are {shown(properties)}; they must be a dict such as {example}"
+        )
     known = {field.name.replace("_", "."): field for field in fields(cls)}
     values: dict[str, Any] = {}
     for key, text in properties.items():

@@ -39,3 +39,8 @@ def path(tmp_path):
 def test_what_is_no_list_is_refused(path, call, message):
     with pytest.raises(UsageError, match=message):
         call(path)
+
+
+def test_a_sink_that_is_not_there_cannot_be_given_up(path):
+    with pytest.raises(UsageError, match="no batch of the sink 'quary'; none is unfinished"):
+        recover(path, give_up=["quary"])

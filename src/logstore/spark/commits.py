@@ -28,13 +28,14 @@ import enum
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from logstore.arguments import check_list
+from logstore.arguments import check_list, shown
 from logstore.clock import Clock, SystemClock
 from logstore.config import StoreConfig
 from logstore.errors import (
     LogstoreError,
     StorageError,
     UnknownTopicError,
+    UsageError,
 )
 from logstore.files import Files, OsFiles, Removals
 from logstore.logdir.upkeep import flush_each
@@ -150,8 +151,17 @@ class Commits:
 
     def give_up(self, sink: str) -> None:
         """Count the batch that a sink has prepared as done: records that are not in the logs yet never will
-        be."""
+        be.
+
+        Raises:
+            UsageError: the store has seen no batch of such a sink.
+        """
         state = self._ledger.states.get(sink)
+        if state is None:
+            prepared = [each.sink for each in self._ledger.prepared()]
+            named = ", ".join(map(shown, prepared))
+            which = f"unfinished is one of {named}" if prepared else "none is unfinished"
+            raise UsageError(f"the store has no batch of the sink {shown(sink)}; {which}")
         if isinstance(state, Prepared):
             self._note_done(state, state.batch_id)
             self.remove_strays(sink, state.batch_id)
@@ -349,7 +359,7 @@ def recover(
         lock_timeout_ms: how long to wait for another process that has the store open.
 
     Raises:
-        UsageError: there is no store, or ``give_up`` is no list.
+        UsageError: there is no store; or ``give_up`` is no list, or names a sink that has never written here.
     """
     check_list(give_up, "give_up", "sinks' ids")
     with opened(path, lock_timeout_ms) as store:

@@ -174,6 +174,17 @@ def _key_of(request: str) -> ApiKey:
     return keys[request]
 
 
+def _create(store: Store, name: str, partition_count: int) -> None:
+    """
+    Raises:
+        UsageError: the topic cannot be made; the message names it.
+    """
+    try:
+        store.create_topic(name, partitions=partition_count)
+    except UsageError as error:
+        raise UsageError(f"topics: {shown(name)}: {error}") from error
+
+
 @contextmanager
 def kafka(
     *, topics: dict[str, int] | None = None, topic: TopicConfig | None = None, **settings: Any
@@ -206,6 +217,6 @@ def kafka(
         )
         with open_store(directory, config=config) as store:
             for name, count in (topics or {}).items():
-                store.create_topic(name, partitions=count)
+                _create(store, name, count)
             with store.listen(intercept=rules.decide, **settings) as listener:
                 yield KafkaServers(listener.address, store, rules)
