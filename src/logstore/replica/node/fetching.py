@@ -206,6 +206,7 @@ class _Leader:
 
     def add(self, replica: PartitionReplica) -> None:
         with self._lock:
+            self._delayed.pop(replica, None)  # there is news of it
             if replica not in self._replicas:
                 self._replicas[replica] = None
                 self._has_changed = True
@@ -412,17 +413,19 @@ class _Leader:
     def _delay_refused(self, replica: PartitionReplica) -> None:
         """A leader that has not heard yet that it leads will have, soon. Others have news meanwhile, and do
         not wait."""
+        before = self._delayed.get(replica)
+        seconds = _PAUSE_SECONDS if before is None else min(before.seconds * 2, _LONGEST_PAUSE_SECONDS)
         self._known.pop(replica, None)
-        with self._lock:
-            before = self._delayed.get(replica)
-            seconds = _PAUSE_SECONDS if before is None else min(before.seconds * 2, _LONGEST_PAUSE_SECONDS)
-            self._delayed[replica] = _Delay(time.monotonic() + seconds, seconds)
+        self._delay(replica, seconds)
 
     def _put_off(self, replica: PartitionReplica, error: LogstoreError) -> None:
         replica.note_trouble(error)
+        self._delay(replica, _LONGEST_PAUSE_SECONDS)
+
+    def _delay(self, replica: PartitionReplica, seconds: float) -> None:
         with self._lock:
-            until = time.monotonic() + _LONGEST_PAUSE_SECONDS
-            self._delayed[replica] = _Delay(until, _LONGEST_PAUSE_SECONDS)
+            if replica in self._replicas:  # it may have been removed meanwhile
+                self._delayed[replica] = _Delay(time.monotonic() + seconds, seconds)
 
     def _note_refusal(self, replica: PartitionReplica, outcome: FetchedPartition) -> None:
         if outcome.error is not NONE and outcome.error not in _WHILE_LEADERS_CHANGE:
