@@ -328,6 +328,23 @@ def test_a_store_that_is_alone(tmp_path, number, goal, error):
     assert [ErrorCode(each.error_code).name for each in topic.partitions] == [error]
 
 
+def test_what_was_made_can_be_moved_at_once(cluster):
+    """By the controller that has made it."""
+    create(cluster, 3)
+    first = controller(cluster)
+    two = (1, 2)
+    with logstore.connect(first.address) as connected:
+        for number in range(10):
+            name = f"new-{number}"
+            connected.create_topic(name, replication_factor=1)
+            assert ask(cluster, {TopicPartition(name, 0): two}) == {(name, 0): "NONE"}
+            connected.add_partitions(name, 2)
+            assert ask(cluster, {TopicPartition(name, 1): two}) == {(name, 1): "NONE"}
+            connected.delete_topic(name)
+            gone = ask(cluster, {TopicPartition(name, 0): two})
+            assert gone == {(name, 0): "UNKNOWN_TOPIC_OR_PARTITION"}
+
+
 def test_who_catches_up_is_held_back_and_nobody_else(four):
     """A node that takes 200 kB a second copies 1 MB in some seconds; its replica that is in sync goes on."""
     create(four, 2)

@@ -119,7 +119,7 @@ def test_the_coordinators_disk_is_not_the_nodes():
         raise StorageError(None, "the directory is gone")
 
     control = SimpleNamespace(delete_topic=refuse)
-    topics = ClusterTopics(None, lambda: None, lambda: control, None)
+    topics = ClusterTopics(None, lambda: SimpleNamespace(topics={}), lambda: control, None)
     (outcome,) = topics.delete_topics(DeleteTopicsRequest(("t",))).topics
     assert (outcome.error, outcome.message) == (
         ErrorCode.REQUEST_TIMED_OUT,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
@@ -10,6 +9,7 @@ from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.requests import Reassignment
 from logstore.model import TopicPartition
 from logstore.replica.coordination.interface import Control, View
+from logstore.replica.node.controller.awaiting import await_view
 from logstore.replica.node.controller.deciding import Decisions
 from logstore.replica.node.limiting import CatchUpLimit
 from logstore.replica.rules.partition_state import PartitionState
@@ -20,8 +20,6 @@ from logstore.wire.handlers.call import Moved
 Goal = tuple[int, ...]
 _TRIES: Final = 5
 """To change a state that others change meanwhile."""
-_VIEW_SECONDS: Final = 2.0
-_LOOK_SECONDS: Final = 0.002
 _IS_LOST: Final = Moved(ErrorCode.REQUEST_TIMED_OUT, "it was changed meanwhile; ask again")
 
 
@@ -123,21 +121,8 @@ class Administering:
                 if change.is_stored:
                     found[each] = Moved(NONE)
                     inform("%s is on its way to %s", each, list(target(changes[each])))
-        self._await_view(states)
+        await_view(self._view, lambda view: _has_states(view, states))
         return {each: found.get(each, _IS_LOST) for each in wanted}
-
-    def _await_view(self, states: Mapping[TopicPartition, PartitionState | None]) -> None:
-        """Until the node has been told of these states, too: who asks next what moves is told of them."""
-        deadline = time.monotonic() + _VIEW_SECONDS
-        while time.monotonic() < deadline:
-            partitions = self._view().partitions
-            seen = (partitions.get(each) for each in states)
-            if all(
-                state is None or (known is not None and known.version >= state.version)
-                for state, known in zip(states.values(), seen, strict=True)
-            ):
-                return
-            time.sleep(_LOOK_SECONDS)
 
     def _moved(
         self,
@@ -163,6 +148,14 @@ class Administering:
             why = "none of the replicas that would be left has everything"
             return Moved(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
         return decided
+
+
+def _has_states(view: View, states: Mapping[TopicPartition, PartitionState | None]) -> bool:
+    """Whether it knows of these states, or later ones."""
+    return all(
+        state is None or (each in view.partitions and view.partitions[each].version >= state.version)
+        for each, state in states.items()
+    )
 
 
 def _refusal(view: View, state: PartitionState, wanted: Goal, may_change_factor: bool) -> Moved | None:

@@ -46,6 +46,7 @@ from logstore.format.names import (
 from logstore.logdir.directory import LogDirectory
 from logstore.replica.coordination.interface import Control, Topic, View
 from logstore.replica.node.assigning import config_of, described, own_settings
+from logstore.replica.node.controller.awaiting import await_view
 from logstore.replica.node.controller.placement import place
 from logstore.replica.rules.electing import elect
 from logstore.replica.rules.partition_state import PartitionState, Registration
@@ -85,18 +86,23 @@ class ClusterTopics:
         """Names of topics that this controller makes, and until when the view may not have them yet."""
 
     def _as_controller(
-        self, names: Sequence[str], change: Callable[[Control, int], TopicOutcome | object]
+        self,
+        names: Sequence[str],
+        change: Callable[[Control, int], TopicOutcome | object],
+        has: Callable[[View, TopicOutcome], bool] = lambda view, done: True,
     ) -> TopicsResult:
+        """``has``: whether a view has what was changed."""
         control = self._control()
         if control is None:
             why = "this node is not the controller; ask the one that metadata names"
             return TopicsResult(tuple(TopicOutcome(name, ErrorCode.NOT_CONTROLLER, why) for name in names))
-        return TopicsResult(
-            tuple(
-                outcome_of(name, lambda number=number: _at_coordinator(change, control, number))  # type: ignore[misc]
-                for number, name in enumerate(names)
-            )
+        outcomes = tuple(
+            outcome_of(name, lambda number=number: _at_coordinator(change, control, number))  # type: ignore[misc]
+            for number, name in enumerate(names)
         )
+        changed = [each for each in outcomes if each.error is ErrorCode.NONE]
+        await_view(self._view, lambda view: all(has(view, each) for each in changed))
+        return TopicsResult(outcomes)
 
     # Topics
 
@@ -105,6 +111,7 @@ class ClusterTopics:
         return self._as_controller(
             [each.name for each in topics],
             lambda control, at: self._create(control, topics[at], is_trial=request.validate_only),
+            _has_topic,
         )
 
     def _create(self, control: Control, topic: NewTopic, *, is_trial: bool) -> TopicOutcome:
@@ -209,14 +216,24 @@ class ClusterTopics:
         return place(_racks(view), topic.partition_count, factor, self._chance)
 
     def delete_topics(self, request: DeleteTopicsRequest) -> TopicsResult:
-        names = request.names
-        return self._as_controller(names, lambda control, at: self._delete(control, names[at]))
+        names, before = request.names, self._view().topics
+        return self._as_controller(
+            names,
+            lambda control, at: self._delete(control, names[at]),
+            lambda view, gone: (
+                gone.name not in view.topics or view.topics[gone.name] is not before.get(gone.name)
+            ),
+        )
 
     def create_partitions(self, request: CreatePartitionsRequest) -> TopicsResult:
         topics = request.topics
+        counts = {each.name: each.partition_count for each in topics}
         return self._as_controller(
             [each.name for each in topics],
             lambda control, at: self._grow(control, topics[at], is_trial=request.validate_only),
+            lambda view, grown: (
+                request.validate_only or (grown.name, counts[grown.name] - 1) in view.partitions
+            ),
         )
 
     def _grow(self, control: Control, wanted: MorePartitions, *, is_trial: bool) -> TopicOutcome:
@@ -274,6 +291,15 @@ class ClusterTopics:
             change(self._topic(self._view(), wanted.name).config)
         else:  # the view may not have the last change yet
             control.configure_topic(wanted.name, change)
+
+
+def _has_topic(view: View, made: TopicOutcome) -> bool:
+    """Whether it has a topic that was made, with all its partitions."""
+    if made.topic_id is None:  # not made: tried, or one of the cluster's own
+        return True
+    topic = view.topics.get(made.name)
+    is_there = topic is not None and topic.topic_id == made.topic_id
+    return is_there and (made.name, made.partition_count - 1) in view.partitions
 
 
 def _given(before: Mapping[str, str], change: ConfigChange, after: Mapping[str, str]) -> dict[str, str]:
