@@ -2,12 +2,14 @@
 
 import asyncio
 import threading
+import time
 
 import pytest
 
 from logstore import aio
 from logstore.errors import ClosedError, InvalidRecordError, RetriableError, UnknownTopicError, UsageError
 from logstore.model import TopicPartition
+from logstore.testing.faults import FAULTS, FaultyFiles
 from logstore.testing.memory import MemoryFiles
 from logstore.testing.operations import Write
 from tests.aio.helpers import HeldDisk, check_few_threads, run
@@ -90,6 +92,42 @@ class TestProducers:
 
         run(main())
 
+    def test_sends_that_wait_for_room_wait_side_by_side(self):
+        """They wait in one thread. Each began to wait only when the one before it had given up."""
+
+        async def main():
+            files = FaultyFiles(MemoryFiles())
+            store, producer = await _full(files, max_block_ms=150)
+            began = time.monotonic()
+            sends = [producer.send("t", bytes(900)) for _ in range(30)]
+            done = await asyncio.gather(*sends, return_exceptions=True)
+            assert time.monotonic() - began < 2  # 30 times 150 ms are more
+            assert {type(each) for each in done[10:]} == {RetriableError}
+            files.heal()
+            await producer.send("t", bytes(900))  # there is room again, however long it waited
+            await producer.close()
+            await store.close()
+
+        run(main())
+
+    def test_flush_and_close_keep_to_their_time_while_sends_wait_for_room(self):
+        async def main():
+            files = FaultyFiles(MemoryFiles())
+            store, producer = await _full(files, max_block_ms=30_000)
+            sends = [asyncio.ensure_future(producer.send("t", bytes(900))) for _ in range(30)]
+            for finish in (producer.flush, producer.close):
+                with pytest.raises(RetriableError, match=r"wait for room in buffer_memory after 0\.05 s"):
+                    await asyncio.wait_for(finish(timeout=0.05), 5)
+            done = await asyncio.wait_for(asyncio.gather(*sends, return_exceptions=True), 5)
+            assert {type(each) for each in done[10:]} == {ClosedError}
+            files.heal()
+            await producer.flush(timeout=10)  # what had found room is delivered all the same
+            offsets = [(await each).offset for each in done if isinstance(each, aio.AsyncSent)]
+            assert offsets == list(range(1, len(offsets) + 1))
+            await store.close()
+
+        run(main())
+
     def test_what_cannot_be_sent_raises_as_it_does_elsewhere(self):
         async def main():
             store, _ = await opened()
@@ -112,6 +150,17 @@ class TestProducers:
             await store.close()
 
         run(main())
+
+
+async def _full(files, *, max_block_ms):
+    """A store whose disk is full, and a producer that soon has no room."""
+    store, _ = await opened(files)
+    producer = store.producer(
+        acks=1, linger_ms=0, batch_size=1_000, buffer_memory=4_000, max_block_ms=max_block_ms
+    )
+    await (await producer.send("t", b"first"))
+    files.fail(FAULTS["ENOSPC"], kinds=["write"], path=".log", times=None)
+    return store, producer
 
 
 async def _of(sent):
