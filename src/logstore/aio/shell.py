@@ -22,6 +22,10 @@ T = TypeVar("T")
 MOST_THREADS: Final = 8
 """Of one store. They work; they do not wait for records. More would not make a disk faster."""
 
+MOST_GUESTS: Final = 32
+"""Of one store, besides: for functions of the program, which may wait for anything, also for what the others
+do."""
+
 
 class Shell:
     """Of one store."""
@@ -31,6 +35,7 @@ class Shell:
         """The loop in which the store was opened."""
         self.is_closed = False
         self._threads = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="logstore-aio")
+        self._guests = ThreadPoolExecutor(MOST_GUESTS, thread_name_prefix="logstore-aio-run")
 
     def check_usable(self) -> None:
         """
@@ -71,6 +76,15 @@ class Shell:
         """The result of a job. A cancelled call was carried out whole or not at all."""
         return await self.begin(function, *args, **kwargs)
 
+    async def run_guest(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The result of a function of the program, in a thread that no job waits for.
+
+        Raises:
+            UsageError, ClosedError: see :meth:`check_usable`.
+        """
+        self.check_usable()
+        return await self.loop.run_in_executor(self._guests, partial(function, *args, **kwargs))
+
     def begin_last(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Begin the last job; all others are refused from now on. The threads end with it, also if the loop
         has ended before."""
@@ -82,6 +96,7 @@ class Shell:
         """Refuse further jobs. The threads end with those that were begun."""
         self.is_closed = True
         self._threads.shutdown(wait=False)
+        self._guests.shutdown(wait=False)
 
     def call_soon(self, function: Callable[[], object]) -> None:
         """Call a function in the loop, from any thread. A loop that has ended needs no news."""
