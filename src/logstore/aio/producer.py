@@ -11,7 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from logstore.aio.shell import Shell
+from logstore.aio.shell import Shell, tell
 from logstore.clients.accumulator import handed_over_at
 from logstore.clients.outgoing import Delivered, Sent
 from logstore.clients.producer import Producer
@@ -40,7 +40,7 @@ class AsyncSent(BoundToProcess):
         self._shell.check_loop()
         if not self._sent.is_done:
             told = self._shell.loop.create_future()
-            self._sent.add_callback(lambda *_: self._shell.call_soon(partial(_tell, told)))
+            self._sent.add_callback(lambda *_: self._shell.call_soon(partial(tell, told)))
             await told
         return self._sent.result(0)
 
@@ -51,11 +51,6 @@ class AsyncSent(BoundToProcess):
 
     def __repr__(self) -> str:
         return f"<Async{repr(self._sent).removeprefix('<')}"
-
-
-def _tell(told: asyncio.Future[None]) -> None:
-    if not told.done():
-        told.set_result(None)
 
 
 def _no_room_after(timeout: float | None) -> RetriableError:
@@ -173,7 +168,7 @@ class AsyncProducer(BoundToProcess):
         asked_at, is_begun = time.monotonic(), loop.create_future()
 
         def begin() -> None:
-            self._shell.call_soon(partial(_tell, is_begun))
+            self._shell.call_soon(partial(tell, is_begun))
             finish(None if seconds is None else max(asked_at + seconds - time.monotonic(), 0))
 
         job = loop.run_in_executor(self._thread, begin)

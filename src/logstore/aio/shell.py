@@ -104,6 +104,12 @@ class Shell:
             self.loop.call_soon_threadsafe(function)
 
 
+def tell(waiting: asyncio.Future[None]) -> None:
+    """What somebody waits for has come."""
+    if not waiting.done():
+        waiting.set_result(None)
+
+
 def close_unwanted(job: asyncio.Future[Any]) -> None:
     """Close what a job has made just before its caller was cancelled: a callback of the job."""
     if not job.cancelled() and job.exception() is None:
