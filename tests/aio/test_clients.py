@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from contextvars import ContextVar
 
 import pytest
 
@@ -104,7 +105,8 @@ class TestProducers:
             assert time.monotonic() - began < 2  # 30 times 150 ms are more
             assert {type(each) for each in done[10:]} == {RetriableError}
             files.heal()
-            await producer.send("t", bytes(900))  # there is room again, however long it waited
+            await producer.flush()
+            await producer.send("t", bytes(900))  # there is room again
             await producer.close()
             await store.close()
 
@@ -150,6 +152,29 @@ class TestProducers:
             await store.close()
 
         run(main())
+
+
+def test_what_runs_in_threads_finds_the_context_variables_of_the_task():
+    """As in the synchronous calls: an interceptor may add the trace that the task belongs to."""
+    trace = ContextVar("trace", default="none")
+    seen = []
+
+    def note(given):
+        seen.append(trace.get())
+        return given
+
+    async def main():
+        store, _ = await opened()
+        trace.set("mine")
+        async with store.producer(interceptors=[note], value_serializer=note) as producer:
+            await (await producer.send("t", b"v"))
+        async with store.consumer("t", group="g", on_assigned=note, value_deserializer=note) as consumer:
+            assert len(await consumer.poll()) == 1
+        assert await store.run(trace.get) == "mine"
+        await store.close()
+
+    run(main())
+    assert seen == ["mine"] * 4
 
 
 async def _full(files, *, max_block_ms):

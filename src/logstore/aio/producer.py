@@ -119,7 +119,7 @@ class AsyncProducer(BoundToProcess):
         )
         if self._closing is not None:
             raise ClosedError("the producer is closed")
-        job = self._shell.loop.run_in_executor(self._thread, _send, send, time.monotonic())
+        job = self._shell.begin_in(self._thread, partial(_send, send, time.monotonic()))
         return AsyncSent(self._shell, await job)
 
     async def flush(self, timeout: float | None = None) -> None:

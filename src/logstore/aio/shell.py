@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -70,7 +71,7 @@ class Shell:
             UsageError, ClosedError: see :meth:`check_usable`.
         """
         self.check_usable()
-        return self.loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
+        return self.begin_in(self._threads, partial(function, *args, **kwargs))
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of a job. A cancelled call was carried out whole or not at all."""
@@ -83,7 +84,12 @@ class Shell:
             UsageError, ClosedError: see :meth:`check_usable`.
         """
         self.check_usable()
-        return await self.loop.run_in_executor(self._guests, partial(function, *args, **kwargs))
+        return await self.begin_in(self._guests, partial(function, *args, **kwargs))
+
+    def begin_in(self, threads: Executor, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Begin a function in one of these threads, with the caller's context: what the program calls there,
+        such as an interceptor, finds the context variables of the task."""
+        return self.loop.run_in_executor(threads, partial(copy_context().run, function))
 
     def begin_last(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Begin the last job; all others are refused from now on. The threads end with it, also if the loop
