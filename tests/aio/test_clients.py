@@ -35,6 +35,14 @@ class TestProducers:
                     producer.send("t", b"1")
 
             await store.run(transfer)
+            consumer = store.consumer("t", group="g")
+
+            def commit():
+                with store.sync.producer(transactional_id="x") as producer, producer.transaction() as begun:
+                    begun.commit_offsets(consumer)
+
+            with pytest.raises(UsageError, match=r"of one in asyncio, give consumer\.sync"):
+                await store.run(commit)
             await store.close()
 
         run(main())
