@@ -28,7 +28,7 @@ class Served:
     """The example's application, its address, and the synchronous store behind it."""
 
     def __init__(self, app, server):
-        self._app = app
+        self._app, self._server = app, server
         port = server.servers[0].sockets[0].getsockname()[1]
         self.url = f"http://127.0.0.1:{port}/events/prices/0"
         self.store = app.state.store
@@ -36,6 +36,9 @@ class Served:
 
     def append(self, *numbers):
         self.log.sync.extend([b"%d" % number for number in numbers])
+
+    def stop(self):
+        self._server.should_exit = True
 
     def until(self, waiting_count):
         """Wait until so many followers wait for a record."""
@@ -50,10 +53,8 @@ def served(path, heartbeat_seconds=15.0):
     example = load_example()
     example.HEARTBEAT_SECONDS = heartbeat_seconds
     app = example.application(str(path))
-    config = uvicorn.Config(
-        app, host="127.0.0.1", port=0, log_level="error", ws="none", timeout_graceful_shutdown=5
-    )
-    server = uvicorn.Server(config)
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", ws="none")
+    server = example.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
@@ -166,5 +167,7 @@ def test_a_server_that_stops_closes_the_store_though_clients_listen(tmp_path):
             site.until(1)
             site.append(2)
             assert take(lines, 1) == [("0:1", "2")]
+            site.stop()
+            assert [line for line in lines if line] == []  # the answer ends, and is whole
     with pytest.raises(Exception, match="closed"):
         store["prices"]

@@ -2,12 +2,15 @@
 
 import asyncio
 import threading
+import time
+from contextvars import ContextVar
 
 import pytest
 
 from logstore import aio
 from logstore.errors import ClosedError, InvalidRecordError, RetriableError, UnknownTopicError, UsageError
 from logstore.model import TopicPartition
+from logstore.testing.faults import FAULTS, FaultyFiles
 from logstore.testing.memory import MemoryFiles
 from logstore.testing.operations import Write
 from tests.aio.helpers import HeldDisk, check_few_threads, run
@@ -32,6 +35,14 @@ class TestProducers:
                     producer.send("t", b"1")
 
             await store.run(transfer)
+            consumer = store.consumer("t", group="g")
+
+            def commit():
+                with store.sync.producer(transactional_id="x") as producer, producer.transaction() as begun:
+                    begun.commit_offsets(consumer)
+
+            with pytest.raises(UsageError, match=r"of one in asyncio, give consumer\.sync"):
+                await store.run(commit)
             await store.close()
 
         run(main())
@@ -90,6 +101,43 @@ class TestProducers:
 
         run(main())
 
+    def test_sends_that_wait_for_room_wait_side_by_side(self):
+        """They wait in one thread. Each began to wait only when the one before it had given up."""
+
+        async def main():
+            files = FaultyFiles(MemoryFiles())
+            store, producer = await _full(files, max_block_ms=150)
+            began = time.monotonic()
+            sends = [producer.send("t", bytes(900)) for _ in range(30)]
+            done = await asyncio.gather(*sends, return_exceptions=True)
+            assert time.monotonic() - began < 2  # 30 times 150 ms are more
+            assert {type(each) for each in done[10:]} == {RetriableError}
+            files.heal()
+            await producer.flush()
+            await producer.send("t", bytes(900))  # there is room again
+            await producer.close()
+            await store.close()
+
+        run(main())
+
+    def test_flush_and_close_keep_to_their_time_while_sends_wait_for_room(self):
+        async def main():
+            files = FaultyFiles(MemoryFiles())
+            store, producer = await _full(files, max_block_ms=30_000)
+            sends = [asyncio.ensure_future(producer.send("t", bytes(900))) for _ in range(30)]
+            for finish in (producer.flush, producer.close):
+                with pytest.raises(RetriableError, match=r"wait for room in buffer_memory after 0\.05 s"):
+                    await asyncio.wait_for(finish(timeout=0.05), 5)
+            done = await asyncio.wait_for(asyncio.gather(*sends, return_exceptions=True), 5)
+            assert {type(each) for each in done[10:]} == {ClosedError}
+            files.heal()
+            await producer.flush(timeout=10)  # what had found room is delivered all the same
+            offsets = [(await each).offset for each in done if isinstance(each, aio.AsyncSent)]
+            assert offsets == list(range(1, len(offsets) + 1))
+            await store.close()
+
+        run(main())
+
     def test_what_cannot_be_sent_raises_as_it_does_elsewhere(self):
         async def main():
             store, _ = await opened()
@@ -112,6 +160,40 @@ class TestProducers:
             await store.close()
 
         run(main())
+
+
+def test_what_runs_in_threads_finds_the_context_variables_of_the_task():
+    """As in the synchronous calls: an interceptor may add the trace that the task belongs to."""
+    trace = ContextVar("trace", default="none")
+    seen = []
+
+    def note(given):
+        seen.append(trace.get())
+        return given
+
+    async def main():
+        store, _ = await opened()
+        trace.set("mine")
+        async with store.producer(interceptors=[note], value_serializer=note) as producer:
+            await (await producer.send("t", b"v"))
+        async with store.consumer("t", group="g", on_assigned=note, value_deserializer=note) as consumer:
+            assert len(await consumer.poll()) == 1
+        assert await store.run(trace.get) == "mine"
+        await store.close()
+
+    run(main())
+    assert seen == ["mine"] * 4
+
+
+async def _full(files, *, max_block_ms):
+    """A store whose disk is full, and a producer that soon has no room."""
+    store, _ = await opened(files)
+    producer = store.producer(
+        acks=1, linger_ms=0, batch_size=1_000, buffer_memory=4_000, max_block_ms=max_block_ms
+    )
+    await (await producer.send("t", b"first"))
+    files.fail(FAULTS["ENOSPC"], kinds=["write"], path=".log", times=None)
+    return store, producer
 
 
 async def _of(sent):

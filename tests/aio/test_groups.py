@@ -17,6 +17,7 @@ def test_the_calls_are_those_of_the_store():
             await (await store.create_topic("t", partitions=2)).extend([b"x"] * 4)
             store.sync.offsets("g").commit({("t", 0): 0, ("t", 1): 0})
             groups, synchronous = store.groups(), store.sync.groups()
+            assert isinstance(groups, aio.AsyncGroups)
             assert await groups.names() == ["g"]
             assert await groups.describe("g") == synchronous["g"]
             assert await groups.describe_all() == dict(synchronous)

@@ -129,6 +129,29 @@ class TestFollowing:
 
         run(main())
 
+    def test_aclose_ends_a_call_that_waits(self):
+        """It went on waiting, and gave the next record."""
+
+        async def main():
+            store, log = await logs()
+            followed = log.follow()
+            waiting = asyncio.ensure_future(anext(followed, "over"))
+            while not log.waiting_count:
+                await asyncio.sleep(0.001)
+            await followed.aclose()
+            assert await asyncio.wait_for(waiting, 10) == "over"
+            assert log.waiting_count == 0
+            await log.append(b"v")
+            read = log.read()
+            waiting = asyncio.ensure_future(anext(read, "over"))
+            await asyncio.sleep(0)  # a thread reads
+            await read.aclose()
+            assert await waiting == "over"
+            assert [await anext(each, "over") for each in (followed, read)] == ["over", "over"]
+            await store.close()
+
+        run(main())
+
     def test_a_call_that_is_cancelled_again_and_again_loses_nothing(self):
         async def main():
             store, log = await logs()

@@ -8,6 +8,7 @@ import logstore
 from logstore import aio
 from logstore.aio.shell import MOST_THREADS
 from logstore.errors import ClosedError, LockedError, UnknownTopicError, UsageError
+from logstore.testing.memory import MemoryFiles
 from logstore.testing.operations import FlushDirectory, FlushFile, Write
 from tests.aio.helpers import HeldDisk, check_threads_end, run, threads
 from tests.logdir.helpers import run_python
@@ -171,6 +172,29 @@ def test_a_store_has_few_threads_however_much_it_is_asked(tmp_path):
             await asyncio.gather(*[store["t"][0].extend([b"v"] * 10) for _ in range(300)])
             assert 0 < len(threads()) <= MOST_THREADS
             assert len(await store["t"][0].readable_offsets()) == 3_000
+
+    run(main())
+    check_threads_end()
+
+
+def test_functions_that_wait_hold_up_nothing_else():
+    """Eight of them took all threads: nothing else was done, and close() waited for them without end."""
+
+    async def main():
+        store = await aio.open("/s", files=MemoryFiles())
+        topic = await store.create_topic("t", partitions=MOST_THREADS)
+
+        def wait(partition):
+            return next(store.sync["t"][partition].follow())
+
+        waiting = [asyncio.ensure_future(store.run(wait, each)) for each in range(MOST_THREADS)]
+        while not all(topic[each].sync.writer.waits.is_watched for each in range(MOST_THREADS)):
+            await asyncio.sleep(0.001)
+        await asyncio.wait_for(topic[0].append(b"v", flush=True), 10)
+        assert (await waiting[0]).value == b"v"
+        await asyncio.wait_for(store.close(), 10)
+        done = await asyncio.gather(*waiting[1:], return_exceptions=True)
+        assert {type(each) for each in done} == {ClosedError}
 
     run(main())
     check_threads_end()

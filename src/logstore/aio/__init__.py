@@ -15,6 +15,7 @@ records, deliveries or rebalances takes none. ``docs/aio.md`` says more.
 """
 
 from logstore.aio.consumer import AsyncConsumer
+from logstore.aio.groups import AsyncGroups
 from logstore.aio.log import AsyncLog
 from logstore.aio.producer import AsyncProducer, AsyncSent
 from logstore.aio.queue import AsyncQueue, Joining
@@ -25,6 +26,7 @@ from logstore.aio.topic import AsyncTopic
 
 __all__ = [
     "AsyncConsumer",
+    "AsyncGroups",
     "AsyncLog",
     "AsyncProducer",
     "AsyncQueue",

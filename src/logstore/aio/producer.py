@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from logstore.aio.shell import Shell
+from logstore.aio.shell import Shell, tell
+from logstore.clients.accumulator import handed_over_at
 from logstore.clients.outgoing import Delivered, Sent
 from logstore.clients.producer import Producer
 from logstore.clients.settings import ProducerConfig
-from logstore.errors import ClosedError, LogstoreError
+from logstore.errors import ClosedError, LogstoreError, RetriableError
 from logstore.model import BoundToProcess, Moment
+from logstore.partition.arguments import check_timeout
 
 
 class AsyncSent(BoundToProcess):
@@ -36,7 +40,7 @@ class AsyncSent(BoundToProcess):
         self._shell.check_loop()
         if not self._sent.is_done:
             told = self._shell.loop.create_future()
-            self._sent.add_callback(lambda *_: self._shell.call_soon(partial(_tell, told)))
+            self._sent.add_callback(lambda *_: self._shell.call_soon(partial(tell, told)))
             await told
         return self._sent.result(0)
 
@@ -49,9 +53,17 @@ class AsyncSent(BoundToProcess):
         return f"<Async{repr(self._sent).removeprefix('<')}"
 
 
-def _tell(told: asyncio.Future[None]) -> None:
-    if not told.done():
-        told.set_result(None)
+def _no_room_after(timeout: float | None) -> RetriableError:
+    return RetriableError(f"records still wait for room in buffer_memory after {timeout:g} s")
+
+
+def _send(send: Callable[[], Sent], asked_at: float) -> Sent:
+    """In the thread, behind the sends before it."""
+    before = handed_over_at.set(asked_at)
+    try:
+        return send()
+    finally:
+        handed_over_at.reset(before)
 
 
 class AsyncProducer(BoundToProcess):
@@ -67,7 +79,7 @@ class AsyncProducer(BoundToProcess):
         """The synchronous producer. Its calls may block the loop."""
         self._shell = shell
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="logstore-aio-producer")
-        self._closing: asyncio.Future[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
 
     @property
     def config(self) -> ProducerConfig:
@@ -107,7 +119,8 @@ class AsyncProducer(BoundToProcess):
         )
         if self._closing is not None:
             raise ClosedError("the producer is closed")
-        return AsyncSent(self._shell, await self._shell.loop.run_in_executor(self._thread, send))
+        job = self._shell.begin_in(self._thread, partial(_send, send, time.monotonic()))
+        return AsyncSent(self._shell, await job)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Return when every record sent before the call is delivered or has failed: :meth:`.Producer.flush`.
@@ -117,24 +130,54 @@ class AsyncProducer(BoundToProcess):
             LogstoreError: as :meth:`.Producer.flush`.
         """
         self._shell.check_usable()
-        await asyncio.shield(self._begin(partial(self.sync.flush, timeout)))
+        await asyncio.shield(self._shell.loop.create_task(self._flush(timeout)))
+
+    async def _flush(self, timeout: float | None) -> None:
+        if self._closing is not None:
+            await self._shell.loop.run_in_executor(None, self.sync.flush, timeout)
+        elif not await self._behind_the_sends(self.sync.flush, timeout):
+            raise _no_room_after(timeout)
 
     async def close(self, timeout: float | None = None) -> None:
         """Deliver what was sent, and take no more: :meth:`.Producer.close`. You may call it again. A
         cancelled call leaves it to go on.
 
         Raises:
-            LogstoreError: as :meth:`.Producer.close`.
+            LogstoreError: as :meth:`.Producer.close`. Sends that still wait for room then raise
+                ``ClosedError``.
         """
         self._shell.check_loop()
         if self._closing is None:
-            self._closing = self._begin(partial(self.sync.close, timeout))
-            self._thread.shutdown(wait=False)
+            self._closing = self._shell.loop.create_task(self._close(timeout))
         await asyncio.shield(self._closing)
 
-    def _begin(self, function: Callable[[], None]) -> asyncio.Future[None]:
-        """Begin a job behind the sends."""
-        return self._shell.loop.run_in_executor(self._thread, function)
+    async def _close(self, timeout: float | None) -> None:
+        try:
+            if not await self._behind_the_sends(self.sync.close, timeout):
+                with contextlib.suppress(RetriableError):
+                    await self._shell.loop.run_in_executor(None, self.sync.close, 0)
+                raise _no_room_after(timeout)
+        finally:
+            self._thread.shutdown(wait=False)
+
+    async def _behind_the_sends(self, finish: Callable[[float | None], None], timeout: float | None) -> bool:
+        """Call ``finish`` with the time that is left, when all sends before it are over. Returns whether it
+        was called: not, if they wait for room for all of the time."""
+        seconds = None if timeout is None else check_timeout(timeout)
+        loop = self._shell.loop
+        asked_at, is_begun = time.monotonic(), loop.create_future()
+
+        def begin() -> None:
+            self._shell.call_soon(partial(tell, is_begun))
+            finish(None if seconds is None else max(asked_at + seconds - time.monotonic(), 0))
+
+        job = loop.run_in_executor(self._thread, begin)
+        await asyncio.wait([job, is_begun], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if job.done() or is_begun.done():
+            await job
+            return True
+        job.cancel()
+        return False
 
     async def __aenter__(self) -> Self:
         return self

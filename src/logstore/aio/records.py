@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import Final, NamedTuple, Self
 
 from logstore.aio.growth import Growth
-from logstore.aio.shell import Shell
+from logstore.aio.shell import Shell, tell
 from logstore.errors import UsageError
 from logstore.model import BoundToProcess, Isolation, Record
 from logstore.partition.log import Log
@@ -60,6 +61,7 @@ class AsyncRecords(BoundToProcess, AsyncIterator[Record]):
         self._given: Iterator[Record] = iter(())
         self._error: Exception | None = None
         self._is_over = False
+        self._is_closed = False
         self._job: asyncio.Future[Chunk] | None = None
         self._is_asked = False
 
@@ -76,6 +78,8 @@ class AsyncRecords(BoundToProcess, AsyncIterator[Record]):
             while not self._is_over:
                 if not await self._fill():
                     self._is_over = True
+                if self._is_closed:
+                    self._given, self._error = iter(()), None
                 for record in self._given:
                     return record
         finally:
@@ -99,8 +103,9 @@ class AsyncRecords(BoundToProcess, AsyncIterator[Record]):
         return chunk
 
     async def aclose(self) -> None:
-        """End the iterator; ``anext()`` gives no more records."""
-        self._is_over, self._given, self._error = True, iter(()), None
+        """End the iterator; ``anext()`` gives no more records, also one that waits."""
+        self._is_over = self._is_closed = True
+        self._given, self._error = iter(()), None
 
 
 class Followed(AsyncRecords):
@@ -120,9 +125,10 @@ class Followed(AsyncRecords):
         self._growth = growth
         self._timeout = timeout
         self._waited_since = shell.loop.time()
+        self._news: asyncio.Future[None] | None = None
 
     async def _fill(self) -> bool:
-        news = self._growth.join()
+        self._news = news = self._growth.join()
         try:
             chunk = await self._next_chunk()
             if chunk.records or chunk.error is not None:
@@ -134,7 +140,13 @@ class Followed(AsyncRecords):
             left_seconds = self._waited_since + self._timeout - self._shell.loop.time()
             return bool((await asyncio.wait([news], timeout=max(left_seconds, 0)))[0])
         finally:
+            self._news = None
             self._growth.leave(news)
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        if self._news is not None:
+            self._shell.call_soon(partial(tell, self._news))
 
 
 class _Steps:

@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -22,6 +23,10 @@ T = TypeVar("T")
 MOST_THREADS: Final = 8
 """Of one store. They work; they do not wait for records. More would not make a disk faster."""
 
+MOST_GUESTS: Final = 32
+"""Of one store, besides: for functions of the program, which may wait for anything, also for what the others
+do."""
+
 
 class Shell:
     """Of one store."""
@@ -31,6 +36,7 @@ class Shell:
         """The loop in which the store was opened."""
         self.is_closed = False
         self._threads = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="logstore-aio")
+        self._guests = ThreadPoolExecutor(MOST_GUESTS, thread_name_prefix="logstore-aio-run")
 
     def check_usable(self) -> None:
         """
@@ -65,11 +71,25 @@ class Shell:
             UsageError, ClosedError: see :meth:`check_usable`.
         """
         self.check_usable()
-        return self.loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
+        return self.begin_in(self._threads, partial(function, *args, **kwargs))
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of a job. A cancelled call was carried out whole or not at all."""
         return await self.begin(function, *args, **kwargs)
+
+    async def run_guest(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The result of a function of the program, in a thread that no job waits for.
+
+        Raises:
+            UsageError, ClosedError: see :meth:`check_usable`.
+        """
+        self.check_usable()
+        return await self.begin_in(self._guests, partial(function, *args, **kwargs))
+
+    def begin_in(self, threads: Executor, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Begin a function in one of these threads, with the caller's context: what the program calls there,
+        such as an interceptor, finds the context variables of the task."""
+        return self.loop.run_in_executor(threads, partial(copy_context().run, function))
 
     def begin_last(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Begin the last job; all others are refused from now on. The threads end with it, also if the loop
@@ -82,11 +102,18 @@ class Shell:
         """Refuse further jobs. The threads end with those that were begun."""
         self.is_closed = True
         self._threads.shutdown(wait=False)
+        self._guests.shutdown(wait=False)
 
     def call_soon(self, function: Callable[[], object]) -> None:
         """Call a function in the loop, from any thread. A loop that has ended needs no news."""
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(function)
+
+
+def tell(waiting: asyncio.Future[None]) -> None:
+    """What somebody waits for has come."""
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 def close_unwanted(job: asyncio.Future[Any]) -> None:

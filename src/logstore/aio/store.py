@@ -143,18 +143,19 @@ class AsyncStore(BoundToProcess):
         return self.sync.is_read_only
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of a function that may take time, called in one of the store's 8 threads: for what has
-        no call here. ::
+        """The result of a function that may take time, called in a thread: for what has no call here. ::
 
             report = await store.run(store.sync.verify)
 
-        Cancelling it ends the waiting alone, once the function has begun.
+        Cancelling it ends the waiting alone, once the function has begun. Up to 32 functions run at a time,
+        and hold up nothing else of the store. One that waits for records (``store.sync.transform(...).run``)
+        keeps its thread until it ends, and ends with ``ClosedError`` when the store is closed.
 
         Raises:
             UsageError, ClosedError: another event loop; the store is closed.
             Exception: what the function raises.
         """
-        return await self._shell.run(function, *args, **kwargs)
+        return await self._shell.run_guest(function, *args, **kwargs)
 
     # Topics
 
@@ -188,7 +189,7 @@ class AsyncStore(BoundToProcess):
         Raises:
             UnknownTopicError: there is no such topic.
         """
-        return self._wrap(await self.run(self.sync.__getitem__, name))
+        return self._wrap(await self._shell.run(self.sync.__getitem__, name))
 
     async def create_topic(
         self,
@@ -200,7 +201,7 @@ class AsyncStore(BoundToProcess):
     ) -> AsyncTopic:
         """Make a topic, durably: :meth:`.Store.create_topic`. A cancelled call has made it or not."""
         make = partial(self.sync.create_topic, name, partitions=partitions, config=config, held=held)
-        return self._wrap(await self.run(make))
+        return self._wrap(await self._shell.run(make))
 
     async def require_topic(
         self,
@@ -212,11 +213,11 @@ class AsyncStore(BoundToProcess):
     ) -> AsyncTopic:
         """Return the topic; create it first, if it does not exist: :meth:`.Store.require_topic`."""
         require = partial(self.sync.require_topic, name, partitions=partitions, config=config, held=held)
-        return self._wrap(await self.run(require))
+        return self._wrap(await self._shell.run(require))
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and all its records: :meth:`.Store.delete_topic`."""
-        await self.run(self.sync.delete_topic, name)
+        await self._shell.run(self.sync.delete_topic, name)
         self._topics.pop(name, None)
 
     # Producers and consumers
@@ -331,7 +332,7 @@ class AsyncStore(BoundToProcess):
 
     async def flush(self) -> None:
         """Return when everything appended before the call is durable: :meth:`.Store.flush`."""
-        await self.run(self.sync.flush)
+        await self._shell.run(self.sync.flush)
 
     async def close(self) -> None:
         """Flush and close everything, producers too: :meth:`.Store.close`. Followers and polls that wait end

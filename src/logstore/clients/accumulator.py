@@ -9,7 +9,9 @@ Lock: :attr:`Accumulator.lock` guards which batch is open, the closed ones, and 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
@@ -38,6 +40,10 @@ _FIRST_BYTES: Final = 2_048
 _GROWTH: Final = 4
 """A batch first takes as much of ``buffer_memory`` as the last one of its partition needed, at least the
 first bytes, and then some times more: thousands of partitions have batches open that stay small."""
+
+handed_over_at: Final[ContextVar[float | None]] = ContextVar("handed_over_at", default=None)
+"""Since when the record that this thread sends has waited for it (``time.monotonic()``): ``max_block_ms``
+counts from then on."""
 
 
 class PartitionQueue:
@@ -356,7 +362,7 @@ class Accumulator:
         if self._has_room is None:
             self._has_room = threading.Condition(self.lock)
         if not self._has_room.wait_for(
-            lambda: self._is_closed or self._has_room_for(size_bytes), self._config.max_block_ms / 1000
+            lambda: self._is_closed or self._has_room_for(size_bytes), self._seconds_to_block()
         ):
             raise RetriableError(
                 f"{self._used_bytes} bytes wait to be delivered, and there was no room for more within "
@@ -364,6 +370,12 @@ class Accumulator:
             )
         self._check_open_locked()
         return True
+
+    def _seconds_to_block(self) -> float:
+        """How long the caller may still wait for memory."""
+        waits_since = handed_over_at.get()
+        waited_seconds = 0 if waits_since is None else time.monotonic() - waits_since
+        return max(self._config.max_block_ms / 1000 - waited_seconds, 0)
 
     def _why_full_locked(self) -> str:
         """Why nothing is delivered; or else what to do."""

@@ -97,7 +97,10 @@ class Transaction:
         elif hasattr(consumer, "commit_request"):
             request = consumer.commit_request(offsets)
         else:
-            raise UsageError(f"{shown(consumer)} is neither a consumer nor the name of a group")
+            raise UsageError(
+                f"{shown(consumer)} is neither a consumer nor the name of a group; of one in asyncio, give "
+                "consumer.sync"
+            )
         if request.offsets:
             self._transacting.commit_offsets(request)
 
