@@ -22,6 +22,7 @@ from logstore.logdir.followed import read_followed
 from logstore.model import Isolation, Role
 from logstore.testing import MemoryFiles
 from logstore.wire.remote.broker import RemoteBroker
+from logstore.wire.remote.questions import RemotePending
 from tests.bridge.histories import History, batches, check_copy
 from tests.rotation import seed_of_turn
 
@@ -591,6 +592,52 @@ def test_a_batch_that_is_damaged_on_its_way(ends, monkeypatch):
     monkeypatch.undo()
     pull.run(until_end=True)
     check_copy(source, ends.store["t"])
+
+
+class OverQuota:
+    """Brokers that answer every other fetch as Kafka does when a quota is exceeded: at once, and without
+    having looked at a partition."""
+
+    def __init__(self, monkeypatch, delay_ms):
+        self.delay_ms = delay_ms
+        self.asked = []
+        self.plain = RemoteBroker.fetch
+        monkeypatch.setattr(RemoteBroker, "fetch", lambda broker, request: self.fetch(broker, request))
+
+    def fetch(self, broker, request):
+        self.asked.append(time.monotonic())
+        if len(self.asked) % 2:
+            parts = [FetchedPartition(each.partition, ErrorCode.NONE) for each in request.partitions]
+            throttled = RemotePending()
+            throttled.complete_throttled(FetchResult(tuple(parts)), self.delay_ms)
+            return throttled
+        return self.plain(broker, request)
+
+
+def test_a_quota_makes_a_run_longer_and_not_shorter(ends, monkeypatch):
+    """Nothing is asked for before the delay is over."""
+    source = ends.cluster.create_topic("t", partitions=2)
+    pull = bridge.pull(ends.remote, ends.store, "t")
+    over = OverQuota(monkeypatch, 40)
+    for _ in range(2):
+        source[0].extend([b"1", b"2"])
+        source[1].extend([b"3"])
+        assert pull.run(until_end=True).lag == 0
+        check_copy(source, ends.store["t"])
+    throttled, next_ones = over.asked[0::2], over.asked[1::2]
+    assert all(later - at >= 0.04 for at, later in zip(throttled, next_ones, strict=True))
+
+
+def test_a_quota_does_not_hide_that_logs_have_parted(ends, monkeypatch):
+    monkeypatch.setattr(pull_topics, "_REST_SECONDS", 0.01)
+    source = ends.cluster.create_topic("t")
+    source[0].extend([b"1", b"2"])
+    ends.pull("t")
+    ends.store["t"][0].extend([b"not of the cluster"])
+    source[0].extend([b"3", b"4"])
+    OverQuota(monkeypatch, 10)
+    with pytest.raises(OutOfOrderError, match="t-0 has diverged: the batch with offset 2 is another"):
+        ends.pull("t")
 
 
 def test_names(ends):

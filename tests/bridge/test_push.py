@@ -18,6 +18,7 @@ from logstore.errors import (
     InvalidRecordError,
     OutOfOrderError,
     ProducerFencedError,
+    RecordTooLargeError,
     UnknownPartitionError,
     UnknownTopicError,
     UsageError,
@@ -289,6 +290,27 @@ def test_a_topic_that_vanishes(ends):
         push.run(until_end=True)
 
 
+def test_a_topic_that_vanishes_while_it_is_pushed(ends):
+    """The error says which side does not have it."""
+    source = ends.store.create_topic("t")[0]
+    source.append(b"1")
+    push, raised = bridge.push(ends.store, ends.remote, "t", name="edge"), []
+
+    def run():
+        with pytest.raises(UnknownTopicError) as caught:
+            push.run()
+        raised.append(str(caught.value))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    wait_until(lambda: push.progress.record_count == 1)
+    ends.cluster.delete_topic("t")
+    source.append(b"2")
+    thread.join(20)
+    assert len(raised) == 1
+    assert raised[0].startswith(f"the cluster {ends.cluster.cluster_id} no longer has a topic that is pushed")
+
+
 def test_a_topic_that_is_made_again_at_the_cluster(ends, monkeypatch):
     """What was pushed is gone there: the run says so, and the next one pushes all of it."""
     monkeypatch.setattr("logstore.bridge.push_topics.REFRESH_MS", 0)
@@ -424,8 +446,23 @@ def test_two_with_one_name(ends):
 def test_a_record_that_the_cluster_does_not_take(ends):
     ends.store.create_topic("t")[0].extend([b"1"])
     ends.cluster.create_topic("t", config=TopicConfig(cleanup_policy="compact"))
-    with pytest.raises(InvalidRecordError, match="t-0 offset 0 cannot be pushed"):
+    with pytest.raises(
+        InvalidRecordError, match=r"t-0 offset 0 cannot be pushed.*those of the topic in the cluster"
+    ):
         ends.push("t")
+
+
+def test_a_record_that_is_too_large_for_the_cluster_is_pushed_when_that_was_changed(ends):
+    """The error does not send anyone to the settings here."""
+    ends.store.create_topic("t")[0].extend([b"1", b"x" * 500])
+    there = ends.cluster.create_topic("t", config=TopicConfig(max_message_bytes=200))
+    with pytest.raises(
+        RecordTooLargeError, match=r"t-0 offset 1 .*\(200\).*those of the topic in the cluster"
+    ):
+        ends.push("t")
+    there.configure(max_message_bytes=2_000)
+    ends.push("t")
+    assert committed(there) == committed(ends.store["t"])
 
 
 def test_names(ends):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
@@ -94,6 +95,12 @@ class ClusterQuestions:
         self._broker = store.broker
         self.config = store.config
         self._of_one_ms = min(_PARTITION_MS, store.config.request_timeout_ms)
+        self._fetch_at = 0.0
+
+    @property
+    def delay(self) -> float:
+        """For how long the brokers want no fetch, in seconds: a quota is exceeded."""
+        return max(self._fetch_at - time.monotonic(), 0.0)
 
     def reach(self) -> None:
         """See whether a broker answers; if none does, that is told before a question's time is up."""
@@ -181,11 +188,24 @@ class ClusterQuestions:
         except BaseException:
             pending.cancel()
             raise
+        self._fetch_at = time.monotonic() + pending.throttle_time_ms / 1000
         return found.partitions
+
+    def fetch_one(self, wanted: FetchPartition) -> FetchedPartition:
+        """
+        Raises:
+            RetriableError: and if the broker has not looked at the partition, as a quota is exceeded.
+        """
+        (found,) = self.fetch([wanted], 0)
+        if found.error is ErrorCode.NONE and found.high_watermark < 0:
+            raise RetriableError(
+                f"the broker has not looked at {wanted.partition} yet: a quota may be exceeded"
+            )
+        return found
 
     def batch_at(self, partition: TopicPartition, offset: int) -> bytes:
         """The batches from the one on that holds an offset; none if there is none, or no longer."""
-        (found,) = self.fetch([FetchPartition(partition, offset, 1)], 0)
+        found = self.fetch_one(FetchPartition(partition, offset, 1))
         if found.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             return b""
         check_answer(found.error, f"fetching {partition} from offset {offset}", found.message)

@@ -116,7 +116,7 @@ class PartitionCopy:
                 f"cluster does not have its records from offset {offset} on. Pull "
                 "into another store; or set_role(Role.FOLLOWER) before you pull again, and they are cut off"
             )
-        (found,) = self._cluster.fetch([self.wanted], 0)
+        found = self._cluster.fetch_one(self.wanted)
         if found.error is ErrorCode.UNKNOWN_TOPIC_ID:  # the answers may be of a topic that was made since
             raise RetriableError(f"{self.partition}: the topic was deleted at the cluster, or made again")
 

@@ -68,9 +68,9 @@ class Taken(NamedTuple):
                     timestamp_ms=record.timestamp_ms,
                 )
             except InvalidRecordError as error:
-                hint = ""
+                hint = ". The settings are those of the topic in the cluster: change them there"
                 if isinstance(error, RecordTooLargeError):
-                    hint = ". A record that is compressed here may need compression='zstd' of the bridge"
+                    hint += ". A record that is compressed here may need compression='zstd' of the bridge"
                 raise type(error)(
                     f"{self.partition} offset {record.offset} cannot be pushed: {error}{hint}"
                 ) from error

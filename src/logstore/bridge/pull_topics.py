@@ -165,7 +165,7 @@ class PullBridge:
 
     def _run(self, until_end: bool) -> None:
         limit_ms = self._cluster.config.request_timeout_ms if until_end else None
-        while not self._stopping.is_set():
+        while not self._stopping.wait(self._cluster.delay):  # earlier, no broker would hear it
             try:
                 if self._step(until_end):
                     self._trouble.end()

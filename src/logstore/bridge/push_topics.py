@@ -264,6 +264,10 @@ class PushBridge:
                 for each in taken:
                     each.send(producer)
                 transaction.commit_offsets(self.group, {each.partition: each.committed for each in taken})
+        except UnknownTopicError as error:
+            raise UnknownTopicError(
+                f"the cluster {self._notes.cluster_id} no longer has a topic that is pushed: {error}"
+            ) from error
         except (ProducerFencedError, InvalidTransactionStateError, OutOfOrderError) as error:
             lasted_ms = (time.monotonic() - began) * 1000
             if isinstance(error, ProducerFencedError) and lasted_ms < self._config.transaction_timeout_ms:

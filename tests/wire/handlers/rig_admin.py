@@ -26,6 +26,8 @@ class Rights(Security):
         super().__init__()
         self.denied: set[tuple[Operation, ResourceType, str]] = set()
         self.denies_all = False
+        self.noted: list[tuple[Operation, ResourceType, str]] = []
+        """What the audit has: what was refused."""
 
     def allows_any(
         self, principal: str, host: str, operation: Operation, resource_type: ResourceType
@@ -51,7 +53,11 @@ class Rights(Security):
         *,
         is_noted: bool = True,
     ) -> bool:
-        return not self.denies_all and (operation, resource_type, name) not in self.denied
+        asked = operation, resource_type, name
+        is_allowed = not self.denies_all and asked not in self.denied
+        if is_noted and not is_allowed:
+            self.noted.append(asked)
+        return is_allowed
 
 
 class AdminRig(Rig):

@@ -10,10 +10,15 @@ import pytest
 from logstore.broker.codes import ErrorCode
 from logstore.config import TopicConfig
 from logstore.format.messages.fields import NO_UUID
-from logstore.logdir.acls import Operation
+from logstore.logdir.acls import Operation, ResourceType
 from logstore.model import TopicPartition
 from logstore.wire.apis import APIS, ApiKey
-from logstore.wire.messages.cluster import describe_log_dirs, describe_topic_partitions, elect_leaders
+from logstore.wire.messages.cluster import (
+    describe_log_dirs,
+    describe_topic_partitions,
+    elect_leaders,
+    metadata,
+)
 from logstore.wire.messages.quotas import alter_client_quotas, describe_client_quotas
 from logstore.wire.messages.records import delete_records, offset_for_leader_epoch
 from logstore.wire.messages.topics import (
@@ -287,6 +292,22 @@ class TestCreateTopics:
         assert made.config_error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
         assert (made.partition_count, made.replication_factor, made.configs) == (-1, -1, ())
         assert made.topic_id == rig.directory.topic("c").topic_id
+
+
+def test_what_a_right_of_the_topic_allows_is_not_noted_as_refused(rig):
+    """Where a right of the cluster would do as well, as in Kafka."""
+    rig.rights.deny(Operation.CREATE, Operation.DELETE, Operation.CLUSTER_ACTION)
+    epochs = offset_for_leader_epoch.Topic("t", (offset_for_leader_epoch.Partition(0),))
+    (made,) = rig.send(ApiKey.CREATE_TOPICS, topics=(create_topics.Topic("a", 1, 1),)).topics
+    (gone,) = rig.send(ApiKey.DELETE_TOPICS, topics=(delete_topics.Topic("a"),)).topics
+    (found,) = rig.send(ApiKey.METADATA, topics=(metadata.TopicWanted(name="b"),)).topics
+    (told,) = rig.send(ApiKey.OFFSET_FOR_LEADER_EPOCH, topics=(epochs,)).topics
+    codes = [made.error_code, gone.error_code, found.error_code, told.partitions[0].error_code]
+    assert codes == [NONE] * 4
+    assert rig.rights.noted == []
+    rig.rights.deny(Operation.CREATE, topic="c")
+    rig.send(ApiKey.CREATE_TOPICS, topics=(create_topics.Topic("c", 1, 1),))
+    assert rig.rights.noted == [(Operation.CREATE, ResourceType.TOPIC, "c")]
 
 
 class TestDeleteTopics:

@@ -16,7 +16,7 @@ from logstore.errors import InvalidConfigError, LogstoreError, UnsupportedVersio
 from logstore.model import TopicPartition
 from logstore.wire.addresses import Address, parse_address
 from logstore.wire.apis import ApiKey
-from logstore.wire.messages.records.fetch import FetchResponse
+from logstore.wire.messages.records.fetch import FetchResponse, PartitionResult, TopicResult
 from logstore.wire.remote.codes import code_of_number, why_of_number
 from logstore.wire.remote.fetch_session import FetchSession
 from logstore.wire.remote.loop import Loop
@@ -118,6 +118,21 @@ def test_an_answer_without_partitions_is_of_a_client_that_is_over_its_quota():
     waits, missing = found
     assert (waits.error, waits.next_offset, waits.data) == (ErrorCode.NONE, 7, b"")
     assert missing.error is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_a_quota_does_not_make_a_partition_look_as_if_it_had_nothing_new():
+    """In a session a broker that has not looked answers as one that has found nothing. It goes on."""
+    session, partition = FetchSession(), TopicPartition("t", 0)
+    told = PartitionResult(0, high_watermark=9, last_stable_offset=9, log_start_offset=0)
+    found = []
+    rows = (TopicResult("t", partitions=(told,)),)
+    for offset, topics, throttle_ms in ((5, rows, 0), (6, (), 9), (7, (), 0)):
+        request = FetchRequest((FetchPartition(partition, offset),))
+        built = session.build(request, 12)
+        response = FetchResponse(throttle_time_ms=throttle_ms, session_id=3, topics=topics)
+        (outcome,) = session.result_of(request, Reply(response, 12)).partitions
+        found.append((built.session_epoch, outcome.error, outcome.high_watermark, outcome.next_offset))
+    assert found == [(0, ErrorCode.NONE, 9, 5), (1, ErrorCode.NONE, -1, 6), (2, ErrorCode.NONE, 9, 7)]
 
 
 def test_addresses():

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import logstore
-from logstore.errors import StorageError, UsageError
+from logstore.errors import RetriableError, StorageError, UsageError
 from logstore.wire.security.names import principal_of
 from logstore.wire.security.tls import ClientTls, ServerTls
 from tests.wire.security.certificates import OPENSSL, Authority, openssl
@@ -271,6 +271,32 @@ class TestReplacing:
             own[0].write_text("no certificate")
             assert asked() == "User:CN=two"
             assert "new connections get the earlier certificate" in caplog.text
+
+    def test_a_connection_that_a_broker_hangs_up_on_says_what_may_be_missing(self, authority, tmp_path):
+        """The broker says nothing: it cannot know that the other side would understand it."""
+        server = ServerTls(*authority.certify("there", "/CN=there", ["127.0.0.1"]))
+        client = ClientTls(authority.root)
+        with logstore.open(tmp_path / "store") as store:
+            store.users.set_password("alice", "secret", iterations=4096)
+            secret = store.listen("127.0.0.1:0", tls=server)
+            plain = store.listen("127.0.0.1:0")
+            named = store.listen("127.0.0.1:0", sasl_enabled_mechanisms="PLAIN")
+            for listener, tls, missing in (
+                (secret, None, "; it may want TLS"),
+                (plain, client, "; it may not speak TLS"),
+                (named, None, r"has closed the connection; it may want a login \(SASL\)"),
+            ):
+                with pytest.raises(RetriableError, match=f"^{listener.address}: .*{missing}"):
+                    logstore.connect(listener.address, tls=tls, request_timeout_ms=100)
+
+    def test_a_broker_that_ends_misses_nothing(self, tmp_path):
+        with logstore.open(tmp_path / "store") as store:
+            listener = store.listen("127.0.0.1:0")
+            with logstore.connect(listener.address, request_timeout_ms=100) as remote:
+                listener.close()
+                with pytest.raises(RetriableError) as caught:
+                    remote.topics()
+                assert "may" not in str(caught.value)
 
     def test_what_is_no_tls(self):
         for wrong in (True, "ca.pem", object()):

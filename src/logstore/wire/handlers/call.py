@@ -255,9 +255,9 @@ class Call:
         """The same of a group."""
         return self.allows(operation, ResourceType.GROUP, name)
 
-    def allows_cluster(self, operation: Operation) -> bool:
-        """The same of the cluster."""
-        return self.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+    def allows_cluster(self, operation: Operation, *, is_noted: bool = True) -> bool:
+        """The same of the cluster. ``is_noted=False`` where another right is as good."""
+        return self.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME, is_noted=is_noted)
 
     def allows_transactions(self, operation: Operation, name: str) -> bool:
         """The same of a transactional id."""

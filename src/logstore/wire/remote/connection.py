@@ -40,6 +40,9 @@ _LAST_CORRELATION_ID: Final = 2**31 - 1
 _SHARE_OF_LIFETIME: Final = 0.85
 """As Kafka's clients do: authenticate again well before the broker asks for it."""
 
+_SOON_SECONDS: Final = 1.0
+"""Within so long a broker hangs up that wants to know first who asks."""
+
 OnClosed = Callable[["Connection", ErrorCode, str], object]
 
 
@@ -84,7 +87,8 @@ class Connection:
         self._loop = loop
         self._config = config
         self._on_open, self._on_closed = on_open, on_closed
-        self._sends_in_loop = tls is not None
+        self._sends_in_loop = self._has_tls = tls is not None
+        self._has_sasl = sasl is not None
         self._lock = threading.Lock()
         self._state = State.GREETING
         self._waiting: deque[Question] = deque()
@@ -96,6 +100,9 @@ class Connection:
         self._greeting = Greeting(client_id, sasl)
         self._reader = FrameReader(max_bytes=config.max_response_bytes, setting="max_response_bytes")
         self._sock: socket.socket | None = None
+        self._was_heard = False
+        """Whether something has come, of the greeting or, once that is over, of an answer."""
+        self._opened_at = 0.0
         self._dialing = Dialing(loop, address, tls, self._dialed, self._fail_to_dial)
         limits = ("socket_connection_setup_timeout_ms", "request_timeout_ms")
         self._setup_ms, self._setup_limit = min((getattr(config, each), each) for each in limits)
@@ -258,13 +265,13 @@ class Connection:
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 return
             except OSError as error:
-                self._close(ErrorCode.NETWORK_EXCEPTION, f"{self.address}: {error.strerror or error}")
+                self._hang_up(error.strerror or str(error))
                 return
             except UsageError as error:  # of the greeting
                 self._close(ErrorCode.SASL_AUTHENTICATION_FAILED, f"{self.address}: {error}")
                 return
             except LogstoreError as error:
-                self._close(ErrorCode.NETWORK_EXCEPTION, f"{self.address}: {error}")
+                self._hang_up(str(error))
                 return
             if not is_more_there:
                 return
@@ -284,14 +291,28 @@ class Connection:
             wanted_bytes, size_bytes = _RECEIVED_BYTES, len(data)
             frames = self._reader.feed(data)
         if not size_bytes:
-            self._close(ErrorCode.NETWORK_EXCEPTION, f"{self.address}: the broker has closed the connection")
+            self._hang_up("the broker has closed the connection")
         for frame in frames:
             if self._state is State.CLOSED:
                 break
             self._take_frame(frame)
         return size_bytes == wanted_bytes or isinstance(sock, ssl.SSLSocket)
 
+    def _hang_up(self, why: str) -> None:
+        """The other side has closed the connection, or does not speak as a broker."""
+        if not self._was_heard:
+            why += self._guess()
+        self._close(ErrorCode.NETWORK_EXCEPTION, f"{self.address}: {why}")
+
+    def _guess(self) -> str:
+        """Brokers do not say what they miss: they hang up."""
+        if self._state is State.GREETING:
+            return "" if self._has_tls else "; it may want TLS"
+        is_new = time.monotonic() - self._opened_at < _SOON_SECONDS
+        return "; it may want a login (SASL)" if is_new and not self._has_sasl else ""
+
     def _take_frame(self, frame: memoryview) -> None:
+        self._was_heard = True
         if self._state is State.GREETING:
             answer = self._greeting.take(frame)
             if self._greeting.is_over:
@@ -317,6 +338,7 @@ class Connection:
     def _open(self) -> None:
         """The greeting is over: what has waited goes out."""
         self._setup.cancel()
+        self._was_heard, self._opened_at = False, time.monotonic()
         self.peer = self._greeting.peer
         if self._greeting.lifetime_ms > 0:
             self._loop.call_later(self._greeting.lifetime_ms * _SHARE_OF_LIFETIME, self._retire)

@@ -181,7 +181,7 @@ class Dialing:
         except ssl.SSLWantWriteError:
             self._loop.watch(sock, WRITE, lambda _: self._shake_hands())
         except (OSError, ValueError) as error:
-            self._fail(f"TLS: {error}")
+            self._fail(f"TLS: {error}{_guess(error)}")
         else:
             self._hand_over()
 
@@ -218,3 +218,11 @@ def _addresses(address: Address, flags: int) -> list[_Target]:
 def _why(code: int) -> str:
     """What the system's number of an error means."""
     return _REASONS.get(code) or f"the connection failed ({errno.errorcode.get(code, code)})"
+
+
+def _guess(error: Exception) -> str:
+    """Who does not speak TLS hangs up, or answers with something else."""
+    is_else = getattr(error, "reason", None) in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+    return (
+        "; it may not speak TLS" if is_else or isinstance(error, (ssl.SSLEOFError, ConnectionError)) else ""
+    )

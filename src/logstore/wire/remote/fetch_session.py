@@ -168,10 +168,13 @@ class FetchSession:
             if code in _LOST and self._is_lasting:
                 return None
             return refused(request, code, why_of_number(response.error_code))
-        if response.throttle_time_ms and not response.topics and not response.session_id:
-            self.restart()  # what was asked was not looked at
+        is_unseen = response.throttle_time_ms > 0 and not response.topics
+        if is_unseen and not response.session_id:
+            self.restart()
+        else:
+            self._go_on(response.session_id)
+        if is_unseen:
             return _nothing_yet(request)
-        self._go_on(response.session_id)
         names = {}
         if self._uses_ids:
             names = {each.topic_id: each.partition.topic for each in request.partitions}
@@ -248,8 +251,9 @@ def _fetched(wanted: FetchPartition, answer: fetch.PartitionResult) -> FetchedPa
 
 
 def _nothing_yet(request: FetchRequest) -> FetchResult:
-    """A broker answers a client that is over its quota at once, without a partition, and then does not listen
-    to it for a while (KIP-219)."""
+    """A broker answers a client that is over its quota at once, without having looked at a partition, and
+    then does not listen to it for a while (KIP-219). So it is not known that there is nothing new: no
+    partition has a high watermark here. The session still knows what it was told before."""
     found = [
         FetchedPartition(each.partition, ErrorCode.NONE, next_offset=each.offset)
         for each in request.partitions

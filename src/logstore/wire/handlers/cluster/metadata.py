@@ -94,11 +94,8 @@ def _may_see(call: Call, name: str) -> bool:
 def _create(call: Call, names: tuple[str, ...]) -> list[str]:
     """Create those that there are not; returns those that the client may not create."""
     missing = [each for each in names if call.node.topics.id_of(each) is None]
-    denied = [
-        each
-        for each in missing
-        if not (call.allows_cluster(Operation.CREATE) or call.allows_topic(Operation.CREATE, each))
-    ]
+    may_create_all = bool(missing) and call.allows_cluster(Operation.CREATE, is_noted=False)
+    denied = [each for each in missing if not (may_create_all or call.allows_topic(Operation.CREATE, each))]
     fresh = [NewTopic(each, call.node.config.num_partitions) for each in missing if each not in denied]
     if fresh:
         call.broker.create_topics(CreateTopicsRequest(tuple(fresh)))

@@ -8,7 +8,7 @@ from logstore.broker.pending import Answered, Pending
 from logstore.broker.share.kept import STORED, Names
 from logstore.broker.share.requests import DescribedShareGroup
 from logstore.broker.share.requests import ListShareGroupsResult as ListedShareGroups
-from logstore.logdir.acls import CLUSTER_NAME, Operation, ResourceType
+from logstore.logdir.acls import Operation, ResourceType
 from logstore.wire.handlers.call import Call
 from logstore.wire.handlers.group_kinds import GroupType
 from logstore.wire.handlers.share_coordinator import ask
@@ -51,7 +51,7 @@ def _and_share_groups(call: Call, request: ListGroupsRequest, listed: Listed) ->
 def _response(call: Call, request: ListGroupsRequest, found: list[Group]) -> ListGroupsResponse:
     states = {each.lower() for each in request.states_filter}
     types = {each.lower() for each in request.types_filter}
-    sees_all = call.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME, is_noted=False)
+    sees_all = call.allows_cluster(Operation.DESCRIBE, is_noted=False)
     return ListGroupsResponse(
         groups=tuple(
             each

@@ -34,7 +34,7 @@ def answer(call: Call, request: CreateTopicsRequest, version: int) -> Pending[Cr
     partition_count = sum(max(0, _count(call, each)) for each in request.topics)
     if partition_count > _MOST_PARTITIONS:
         return Answered(_too_many(request, partition_count))
-    may_create_all = call.allows_cluster(Operation.CREATE)
+    may_create_all = call.allows_cluster(Operation.CREATE, is_noted=False)
     counts = Counter(each.name for each in request.topics)
     refusals = [
         _refusal(call, each, may_create_all=may_create_all, is_twice=counts[each.name] > 1)

@@ -39,7 +39,7 @@ def answer(call: Call, request: DeleteTopicsRequest, version: int) -> Pending[De
     """Delete topics with all their records. Internal ones, too: as in Kafka, the right to do so decides."""
     topics = [_resolved(call, each) for each in _topics(request, version)]
     counts = Counter(each.name for each in topics)
-    may_delete_all = call.allows_cluster(Operation.DELETE)
+    may_delete_all = call.allows_cluster(Operation.DELETE, is_noted=False)
     wanted = [
         _checked(call, each, may_delete_all=may_delete_all, is_twice=counts[each.name] > 1) for each in topics
     ]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Answered, Pending
 from logstore.broker.transactions.requests import TransactionMarker, WriteMarkersResult
-from logstore.logdir.acls import CLUSTER_NAME, Operation, ResourceType
+from logstore.logdir.acls import Operation
 from logstore.model import TopicPartition
 from logstore.wire.handlers.call import Call
 from logstore.wire.handlers.then import then
@@ -23,7 +23,7 @@ from logstore.wire.messages.transactions.write_txn_markers import (
 
 def answer(call: Call, request: WriteTxnMarkersRequest, version: int) -> Pending[WriteTxnMarkersResponse]:
     """End transactions in partitions: administrators ask for it, of those that hang (KIP-664)."""
-    may_alter = call.allows(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME, is_noted=False)
+    may_alter = call.allows_cluster(Operation.ALTER, is_noted=False)
     if not may_alter and not call.allows_cluster(Operation.CLUSTER_ACTION):
         return Answered(refuse(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, version))
     asked = tuple([_marker(each) for each in request.markers])
