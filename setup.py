@@ -5,6 +5,7 @@ Without a C compiler the install goes on without it, and the plain Python code r
 the log of a program that opens a store.
 """
 
+import shutil
 import sys
 import sysconfig
 from pathlib import Path
@@ -36,9 +37,11 @@ class BuildModule(build_ext):
 
 
 class BuildWheel(bdist_wheel):
-    """Tags the wheel by what is in it: one without the module is for every platform."""
+    """Tags the wheel by what is in it: one without the module is for every platform. Nothing is in it that an
+    earlier build has left: ``build`` outlives an update of the checkout, and setuptools only adds to it."""
 
     def run(self):
+        shutil.rmtree(self.get_finalized_command("build").build_lib, ignore_errors=True)
         self.run_command("build_ext")
         if not self.get_finalized_command("build_ext").has_module:
             self.distribution.ext_modules = None

@@ -133,6 +133,16 @@ def test_the_build_says_that_there_is_no_module(sdist, tmp_path):
     assert "logstore._compiled was not built: logstore will run in plain Python" in done.stderr
 
 
+def test_nothing_is_left_of_an_earlier_build_in_the_same_checkout(sdist, tmp_path):
+    """Modules that an update has removed were installed all the same."""
+    folder = unpack(sdist, tmp_path / "build")
+    gone = folder / "src" / "logstore" / "gone.py"
+    gone.touch()
+    assert "logstore/gone.py" in names_in(run_build("wheel", folder, tmp_path, CC="/bin/false"))
+    gone.unlink()
+    assert "logstore/gone.py" not in names_in(run_build("wheel", folder, tmp_path, CC="/bin/false"))
+
+
 def test_a_wheel_holds_the_compiled_module_the_package_and_what_spark_looks_for(wheel):
     assert compiled_in(wheel) == ["logstore/_compiled.abi3.so"]
     assert "logstore/py.typed" in names_in(wheel)

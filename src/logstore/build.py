@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 VARIABLE = "LOGSTORE_LOOPS"
 
 INSTALL_AGAIN = (
-    f"where a C compiler is found, pip install --force-reinstall --no-binary {DISTRIBUTION} {DISTRIBUTION}"
+    "install it again where a C compiler is found: pip install . in a checkout, or from an index "
+    f"pip install --force-reinstall --no-binary {DISTRIBUTION} {DISTRIBUTION}"
 )
 
 

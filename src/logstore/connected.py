@@ -98,6 +98,7 @@ def connect(
 
     Raises:
         RetriableError: no broker answers within ``request_timeout_ms``; says why.
+        StorageError: the process may have no more files open.
         UsageError: an address is none, or the broker does not let us in.
         InvalidConfigError: an unknown name or a bad value.
     """

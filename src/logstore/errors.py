@@ -274,8 +274,16 @@ _NEXT_STEPS = {
 def storage_error(error: OSError, path: str, action: str) -> StorageError:
     """Turn an OSError of ``action`` on ``path`` into a StorageError that names both and the next step."""
     kind = DiskFullError if error.errno in _FULL else StorageError
-    next_step = _NEXT_STEPS.get(error.errno or 0, "")
-    return kind(error.errno, f"{action}: {error.strerror}{next_step}", path)
+    return kind(error.errno, _why(error, action), path)
+
+
+def socket_error(error: OSError, action: str) -> StorageError:
+    """Turn an OSError of ``action``, such as to listen, into one that names it and the next step."""
+    return StorageError(error.errno, _why(error, action))
+
+
+def _why(error: OSError, action: str) -> str:
+    return f"{action}: {error.strerror}{_NEXT_STEPS.get(error.errno or 0, '')}"
 
 
 def is_denied(error: BaseException) -> bool:

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterator
 from typing import Final
 
-from logstore.errors import StorageError
+from logstore.errors import StorageError, socket_error
 
 _LONGEST: Final = 107
 _MODE: Final = 0o600
@@ -42,7 +42,10 @@ def listen_at(path: str) -> socket.socket:
     Raises:
         StorageError: another process listens there, there is something else, or the system refuses.
     """
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    except OSError as error:
+        raise socket_error(error, f"cannot listen on {path}") from error
     try:
         os.fchmod(listening.fileno(), _MODE)  # the file gets it when it is made
         with short_name(path) as name:

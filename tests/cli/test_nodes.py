@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -108,6 +109,20 @@ def test_a_node_serves_until_it_is_told_to_end(write, tmp_path):
                 assert producer.send("t", b"x").result().offset == 0
     with logstore.open(tmp_path / "data", read_only=True) as store:
         assert [record.value for record in store["t"][0].read()] == [b"x"]
+
+
+def test_a_directory_that_is_moved_away_ends_the_node(write, tmp_path, monkeypatch, capsys):
+    """It would keep its place in the cluster, and could write nothing."""
+    looks = []
+
+    def wait(_):
+        looks.append((tmp_path / "data").rename(tmp_path / "moved") if not looks else None)
+        return len(looks) > 9
+
+    monkeypatch.setattr(nodes, "until_told", lambda: SimpleNamespace(wait=wait))
+    assert run_plain(Serving(config=write())) == 3
+    assert len(looks) == 1
+    assert ".lock was removed: " in capsys.readouterr().err
 
 
 def test_a_node_id_that_is_in_use_is_no_directory_that_is(write, monkeypatch, capsys):

@@ -39,6 +39,16 @@ WORDS = [
 ]
 
 
+class Told:
+    """In place of a signal: does something when it is waited for, and says whether that is the end."""
+
+    def __init__(self, do):
+        self._do = do
+
+    def wait(self, seconds):
+        return self._do()
+
+
 def by_typer(words):
     """What the command asks for, read by Typer; None if it ends before that."""
     asked = []
@@ -75,11 +85,30 @@ def test_typer_reads_the_others(words):
 
 
 def test_what_is_said_has_the_fields_of_the_documentation(tmp_path, monkeypatch, capsysbinary):
-    monkeypatch.setattr(serving, "until_told", lambda: type("Told", (), {"wait": lambda self: None})())
+    monkeypatch.setattr(serving, "until_told", lambda: Told(lambda: True))
     assert serving.run_plain(Serving(str(tmp_path / "s"), ["127.0.0.1:0"], is_json=True)) == 0
     said = capsysbinary.readouterr()
     assert all(f'"{name}":'.encode() in said.out for name in SERVED.fields)
     assert b"closing" in said.err
+
+
+def test_a_directory_that_is_replaced_ends_it(tmp_path, monkeypatch, capsysbinary):
+    """It could only refuse what clients send; started again, it has the directory that is there now."""
+    looks = []
+
+    def replace():
+        looks.append(1)
+        if len(looks) == 2:
+            (tmp_path / "s").rename(tmp_path / "moved")
+            (tmp_path / "s").mkdir()
+        return len(looks) > 9
+
+    monkeypatch.setattr(serving, "until_told", lambda: Told(replace))
+    assert serving.run_plain(Serving(str(tmp_path / "s"), ["127.0.0.1:0"])) == 3
+    assert len(looks) == 2
+    said = capsysbinary.readouterr().err
+    assert b"error: " in said
+    assert b".lock was removed: " in said
 
 
 def test_errors_are_told_as_those_of_other_commands(tmp_path, capsysbinary):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import signal
+from typing import Final
 
 from logstore.turns import SafeEvent
+
+LOOK_SECONDS: Final = 1.0
+"""How often what runs until it is told to end looks whether it still can."""
 
 
 def until_told() -> SafeEvent:

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any, Final, NamedTuple
 
 from logstore.cli import streams
-from logstore.cli.ending import until_told
+from logstore.cli.ending import LOOK_SECONDS, until_told
 from logstore.cli.escaping import escaped, json_text
 from logstore.config import StoreConfig, TopicConfig, parse_settings
 from logstore.errors import InvalidConfigError, LockedError, RetriableError, UsageError
@@ -22,7 +22,6 @@ from logstore.wire.handlers.settings import ListenerConfig
 from logstore.wire.remote.settings import Sasl
 from logstore.wire.security.tls import ClientTls, ServerTls
 
-_LOOK_SECONDS: Final = 1.0
 _MAX_BYTES: Final = 1024 * 1024
 _ZOOKEEPER: Final = "zookeeper://"
 _KINDS: Final[dict[str, type]] = {
@@ -240,6 +239,7 @@ def serve_node(path: str, *, is_new_cluster: bool = False, is_json: bool, is_qui
 
     Raises:
         LogstoreError: as :func:`logstore.open` and :class:`.Node`; or the node's disk has failed.
+        FencedError: the directory was moved, removed or replaced.
         OSError: standard output cannot be written.
     """
     wanted = read_node_file(path)
@@ -278,8 +278,8 @@ def serve_node(path: str, *, is_new_cluster: bool = False, is_json: bool, is_qui
             told = f"node {node.node_id} of {node.cluster_id}: {store.path} is served at {node.address}"
             streams.write(f"{escaped(told)}\n")
         streams.flush()
-        while node.failure is None and not ended.wait(_LOOK_SECONDS):
-            pass
+        while node.failure is None and not ended.wait(LOOK_SECONDS):
+            store.directory.check_lock()
         if node.failure is not None:
             raise node.failure
         if not is_quiet:

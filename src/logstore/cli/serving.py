@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import Any, Final, NamedTuple
 
 from logstore.cli import remarks, streams
-from logstore.cli.ending import until_told
+from logstore.cli.ending import LOOK_SECONDS, until_told
 from logstore.cli.escaping import escaped, json_text
 from logstore.config import StoreConfig, TopicConfig, parse_settings
 from logstore.errors import LogstoreError
@@ -47,6 +47,7 @@ def serve(wanted: Serving) -> None:
 
     Raises:
         LogstoreError: as :func:`logstore.open` and :meth:`.Store.listen`.
+        FencedError: the directory was moved, removed or replaced: nothing can be written any more.
         InvalidConfigError: there is no such setting, or its value is no such value.
         OSError: standard output cannot be written.
     """
@@ -83,7 +84,8 @@ def serve(wanted: Serving) -> None:
             else:
                 streams.write(f"{escaped(f'{store.path} is served at {listener.address}')}\n")
         streams.flush()
-        ended.wait()
+        while not ended.wait(LOOK_SECONDS):
+            store.directory.check_lock()
         if not wanted.is_quiet:
             streams.tell("closing")
 

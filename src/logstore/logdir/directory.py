@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,6 +24,7 @@ from logstore.errors import (
     LogstoreError,
     ReopenRequiredError,
     RetriableError,
+    StorageError,
     UnknownTopicError,
     UsageError,
     without_frames,
@@ -653,6 +655,16 @@ class LogDirectory:
     def files(self) -> Files:
         """The file system that it is on."""
         return self._files
+
+    def check_lock(self) -> None:
+        """Whether this process still has the directory. For those who do nothing with it for a long time.
+
+        Raises:
+            FencedError: the lock was lost, as when the directory was moved, removed or replaced. A disk that
+                does not answer proves nothing of the kind.
+        """
+        with suppress(StorageError):
+            self.context.home.check_held()
 
     def check_open(self) -> None:
         """

@@ -30,7 +30,7 @@ from logstore.wire.handlers.share_sessions import ShareSessions
 from logstore.wire.handlers.shares.said import release_rest
 from logstore.wire.listener.connection import Connection
 from logstore.wire.listener.intercepting import Intercept
-from logstore.wire.listener.sockets import bound_address, open_socket
+from logstore.wire.listener.sockets import bound_address, open_socket, refused
 from logstore.wire.listener.spare_memory import SpareMemory
 from logstore.wire.listener.transport import PlainTransport, TlsTransport, Transport
 from logstore.wire.listener.watch import Watch
@@ -143,10 +143,13 @@ class Listener(BoundToProcess):
         self._is_closed = False
         self._spare_memory = SpareMemory()
         self._workers = Workers(self._config.num_request_threads, f"logstore-requests-{self._address}")
-        self._watch = Watch(f"logstore-listener-{self._address}", self._sweep)
-        self._watch.add_listening(self._socket, self._accept)
         try:
+            self._watch = Watch(f"logstore-listener-{self._address}", self._sweep)
+            self._watch.add_listening(self._socket, self._accept)
             self._watch.start()
+        except OSError as error:
+            self._socket.close()
+            raise refused(self._address, error) from error
         except RetriableError:
             self._socket.close()
             raise

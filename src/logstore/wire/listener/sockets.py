@@ -6,7 +6,7 @@ import socket
 from typing import Final
 
 from logstore import unix_sockets
-from logstore.errors import StorageError, UsageError
+from logstore.errors import StorageError, UsageError, socket_error
 from logstore.wire.addresses import Address
 
 _BACKLOG: Final = 1024
@@ -28,19 +28,23 @@ def open_socket(address: Address) -> socket.socket:
     except OSError as error:
         raise UsageError(f"cannot listen on {address}: {error}") from None
     family, kind, protocol, _, where = found[0]
-    listening = socket.socket(family, kind, protocol)
+    try:
+        listening = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise refused(address, error) from error
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(where)
         listening.listen(_BACKLOG)
     except OSError as error:
         listening.close()
-        raise _refused(address, error) from error
+        raise refused(address, error) from error
     return listening
 
 
-def _refused(address: Address, error: OSError) -> StorageError:
-    return StorageError(error.errno, f"cannot listen on {address}: {error.strerror}")
+def refused(address: Address, error: OSError) -> StorageError:
+    """The system does not let us listen, which ``error`` says."""
+    return socket_error(error, f"cannot listen on {address}")
 
 
 def bound_address(address: Address, listening: socket.socket) -> Address:

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from logstore.errors import RetriableError
+from logstore.errors import RetriableError, socket_error
 from logstore.warning import warn
 
 Action = Callable[[], object]
@@ -51,9 +51,16 @@ class Loop:
     """Of one client. All methods but ``watch`` and ``forget`` may be called in any thread."""
 
     def __init__(self, name: str) -> None:
+        """
+        Raises:
+            StorageError: the process may have no more files open.
+        """
         self._name = name
-        self._selector = selectors.DefaultSelector()
-        self._wakes, self._woken = socket.socketpair()
+        try:
+            self._selector = selectors.DefaultSelector()
+            self._wakes, self._woken = socket.socketpair()
+        except OSError as error:
+            raise socket_error(error, "cannot wait for brokers") from error
         for each in (self._wakes, self._woken):
             each.setblocking(False)
         self._selector.register(self._woken, READ, self._drain)
