@@ -396,10 +396,11 @@ def _check_target_partition(target: Place, planned: PlannedPartition) -> None:
 def _holds_log(target: Place, planned: PlannedPartition) -> bool:
     """Whether the target has every batch of the source already, compared byte by byte, as after an earlier
     call that removed its mark. Records appended since do no harm. If something was deleted, cut or compacted
-    in the target since, this cannot be shown: False. Cost: reads the source's log and as much of the
-    target's, up to the first difference."""
-    bases = segment_bases(list_segment_files(target.files, planned.source_directory))
-    if planned.log_start_offset == planned.log_end_offset or not bases:
+    in the target since, this cannot be shown: False. Nor can it if the source has no batches; deleted records
+    serve as long as their segment is there. Cost: reads the source's log from its start on, and as much of
+    the target's, up to the first difference."""
+    bases = _bases_from(target.files, planned.source_directory, planned.log_start_offset)
+    if not any(_log_bytes(target.files, planned.source_directory, base) for base in bases):
         return False
     try:
         log = target.log(planned.partition)
@@ -409,6 +410,17 @@ def _holds_log(target: Place, planned: PlannedPartition) -> bool:
     if start_offset > planned.log_start_offset or end_offset < planned.log_end_offset:
         return False
     return all(_holds_segment(target.files, planned, base, is_last=base == bases[-1]) for base in bases)
+
+
+def _bases_from(files: Files, directory: str, log_start_offset: int) -> list[int]:
+    """The segments of a log that are not wholly below its start: those go when the target is opened."""
+    bases = segment_bases(list_segment_files(files, directory))
+    below = sum(base <= log_start_offset for base in bases)
+    return bases[max(below - 1, 0) :]
+
+
+def _log_bytes(files: Files, directory: str, base: int) -> int:
+    return files.size_bytes(f"{directory}/{segment_file_name(base, LOG_SUFFIX)}")
 
 
 def _holds_segment(files: Files, planned: PlannedPartition, base: int, *, is_last: bool) -> bool:
