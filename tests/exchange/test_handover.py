@@ -308,6 +308,24 @@ def test_there_must_be_room_for_the_copies(tmp_path, monkeypatch):
 # --- what the source is like ----------------------------------------------------------------------
 
 
+def test_no_room_is_needed_for_the_zeros_of_a_killed_brokers_indexes(tmp_path, monkeypatch):
+    source = make_store(tmp_path / "store", kept=2)
+    (source / ".kafka_cleanshutdown").unlink()
+    for number in range(2):
+        for suffix in ("index", "timeindex"):
+            last = max((source / f"kept-{number}").glob(f"*.{suffix}"))
+            with last.open("r+b") as file:
+                file.truncate(10 * 1024 * 1024 // 24 * 24)
+    before = contents(source, "kept")
+    monkeypatch.setattr("logstore.exchange.plan.free_bytes", lambda files, path: 100_000)
+    told = []
+    report = logstore.handover(source, tmp_path / "target", on_progress=told.append)
+    assert contents(tmp_path / "target", "kept") == before
+    assert told[-1].done_bytes == report.size_bytes < 20_000
+    with logstore.open(tmp_path / "target", read_only=True) as store:
+        assert store.verify()
+
+
 def test_a_source_that_crashed_is_read_as_the_next_open_would(tmp_path):
     source = make_store(tmp_path / "store", kept=1)
     store = logstore.open(source, config=QUIET)
@@ -426,7 +444,7 @@ def test_a_call_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
     before = listed(broker)
     copied = []
 
-    def fail(files, path, new, on_bytes=None):
+    def fail(files, path, new, on_bytes=None, *, size_bytes=None):
         copied.append(path)
         if len(copied) > 20:
             raise StorageError(5, "writing: it failed", new)
