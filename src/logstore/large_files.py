@@ -104,13 +104,21 @@ _NO_RANGE_COPY = frozenset(
 )
 
 
-def copy_file(files: Files, path: str, new: str, on_bytes: Callable[[int], object] | None = None) -> None:
-    """Copy a file that does not change meanwhile, and flush the copy; its name is not durable yet. A later
-    change of one file does not reach the other: XFS and Btrfs share blocks only until one is changed.
-    ``on_bytes`` is called with the number of bytes copied since its last call."""
+def copy_file(
+    files: Files,
+    path: str,
+    new: str,
+    on_bytes: Callable[[int], object] | None = None,
+    *,
+    size_bytes: int | None = None,
+) -> None:
+    """Copy a file that does not change meanwhile, or its first ``size_bytes``, and flush the copy; its name
+    is not durable yet. A later change of one file does not reach the other: XFS and Btrfs share blocks only
+    until one is changed. ``on_bytes`` is called with the number of bytes copied since its last call."""
     source = files.open(path)
     try:
-        copy_beginning(files, source, source.size_bytes(), new, on_bytes)
+        whole = source.size_bytes()
+        copy_beginning(files, source, whole if size_bytes is None else size_bytes, new, on_bytes)
     finally:
         source.close()
     files.set_modified_ms(new, files.modified_ms(path))

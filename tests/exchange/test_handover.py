@@ -101,6 +101,37 @@ def test_what_is_there_already_is_never_replaced(tmp_path):
     assert listed(broker) == before
 
 
+@pytest.mark.parametrize("deleted", [25, 50])
+def test_a_log_of_which_records_were_deleted_is_known_again(tmp_path, deleted):
+    """Also one of which all were, while their segment is still there."""
+    source = make_store(tmp_path / "store", kept=1)
+    with logstore.open(source, config=QUIET) as store:
+        store["kept"][0].delete_before(deleted)
+        segments = store["kept"][0].segment_count
+    assert segments == len(list((source / "kept-0").glob("*.log")))
+    broker = make_broker(tmp_path / "broker")
+    logstore.handover(source, broker, accept_settings=True)
+    before = listed(broker)
+    again = logstore.handover(source, broker, accept_settings=True)
+    assert [each.was_placed for each in again.partitions] == [True]
+    assert listed(broker) == before
+    other = make_store(tmp_path / "other", kept=1)
+    with logstore.open(other, config=QUIET) as store:
+        store["kept"][0].delete_before(deleted)
+        store["kept"][0].extend([b"one that is not in the target"])
+    with pytest.raises(UsageError, match="kept-0 has records in the target"):
+        logstore.handover(other, broker, accept_settings=True)
+
+
+def test_an_empty_log_is_not_taken_for_one_that_was_handed_over(tmp_path):
+    broker = make_broker(tmp_path / "broker")
+    logstore.handover(make_store(tmp_path / "store", kept=1), broker, accept_settings=True)
+    with logstore.open(tmp_path / "empty", config=QUIET) as store:
+        store.create_topic("kept")
+    with pytest.raises(UsageError, match="kept-0 has records in the target"):
+        logstore.handover(tmp_path / "empty", broker, accept_settings=True)
+
+
 def test_everything_that_speaks_against_it_is_told_at_once_and_nothing_is_changed(tmp_path):
     source = make_store(tmp_path / "store", plain=2, unknown=1, kept=1, compacted=1)
     broker = make_broker(tmp_path / "broker")
@@ -277,6 +308,24 @@ def test_there_must_be_room_for_the_copies(tmp_path, monkeypatch):
 # --- what the source is like ----------------------------------------------------------------------
 
 
+def test_no_room_is_needed_for_the_zeros_of_a_killed_brokers_indexes(tmp_path, monkeypatch):
+    source = make_store(tmp_path / "store", kept=2)
+    (source / ".kafka_cleanshutdown").unlink()
+    for number in range(2):
+        for suffix in ("index", "timeindex"):
+            last = max((source / f"kept-{number}").glob(f"*.{suffix}"))
+            with last.open("r+b") as file:
+                file.truncate(10 * 1024 * 1024 // 24 * 24)
+    before = contents(source, "kept")
+    monkeypatch.setattr("logstore.exchange.plan.free_bytes", lambda files, path: 100_000)
+    told = []
+    report = logstore.handover(source, tmp_path / "target", on_progress=told.append)
+    assert contents(tmp_path / "target", "kept") == before
+    assert told[-1].done_bytes == report.size_bytes < 20_000
+    with logstore.open(tmp_path / "target", read_only=True) as store:
+        assert store.verify()
+
+
 def test_a_source_that_crashed_is_read_as_the_next_open_would(tmp_path):
     source = make_store(tmp_path / "store", kept=1)
     store = logstore.open(source, config=QUIET)
@@ -395,7 +444,7 @@ def test_a_call_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
     before = listed(broker)
     copied = []
 
-    def fail(files, path, new, on_bytes=None):
+    def fail(files, path, new, on_bytes=None, *, size_bytes=None):
         copied.append(path)
         if len(copied) > 20:
             raise StorageError(5, "writing: it failed", new)

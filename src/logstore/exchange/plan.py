@@ -15,14 +15,17 @@ from logstore.exchange.marks import read_mark, staged_marks
 from logstore.exchange.place import Place
 from logstore.exchange.report import HandedPartition
 from logstore.exchange.share_groups import CarriedState, plan_share_groups
-from logstore.files import Files
-from logstore.format.layout import BATCH_HEADER
+from logstore.files import Files, read_whole_file
+from logstore.format.index import used_bytes
+from logstore.format.layout import BATCH_HEADER, OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY
 from logstore.format.names import (
     DELETED_SUFFIX,
+    INDEX_SUFFIX,
     INTERNAL_PREFIX,
     LOG_SUFFIX,
     OFFSETS_TOPIC,
     SHARE_STATE_TOPIC,
+    TIME_INDEX_SUFFIX,
     segment_file_name,
 )
 from logstore.large_files import foreign_owner, free_bytes
@@ -36,6 +39,7 @@ from logstore.partition.state.sidecars import read_epochs, read_snapshot, read_t
 
 _KAFKA_RETENTION_MS = 604_800_000
 _UNLIMITED = -1
+_INDEX_ENTRIES = {INDEX_SUFFIX: OFFSET_INDEX_ENTRY, TIME_INDEX_SUFFIX: TIME_INDEX_ENTRY}
 
 
 @dataclass(slots=True)
@@ -53,14 +57,18 @@ class PlannedPartition:
     """The topic id of the source."""
     log_start_offset: int
     log_end_offset: int
-    file_names: list[str]
-    size_bytes: int
+    file_bytes: dict[str, int]
+    """How much of each file of the source's segments is copied."""
     epoch_limit: int | None
     """The highest leader epoch that a batch may have; None if there is no limit."""
     lowers_epochs: bool
     open_producers: tuple[int, ...]
     was_placed: bool = False
     """Whether the target has it already, as after an earlier call."""
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(self.file_bytes.values())
 
     @property
     def told(self) -> HandedPartition:
@@ -288,11 +296,6 @@ def _plan_partition(
     log = source.log(partition)
     directory = source.directory_of(partition)
     files = source.files
-    names = [
-        name
-        for name, parsed in sorted(list_segment_files(files, directory).items())
-        if parsed.state != DELETED_SUFFIX
-    ]
     limit = None
     if target is not None and target.is_brokers:
         limit = _check_brokers_partition(target, partition)
@@ -307,8 +310,7 @@ def _plan_partition(
         topic_id=str(source.topic(partition.topic).topic_id),
         log_start_offset=log.log_start_offset,
         log_end_offset=end_offset,
-        file_names=names,
-        size_bytes=sum(files.size_bytes(f"{directory}/{name}") for name in names),
+        file_bytes=_bytes_to_copy(files, directory),
         epoch_limit=limit,
         lowers_epochs=limit is not None and _latest_epoch(source, directory) > limit,
         open_producers=tuple(each.producer_id for each in snapshot if each.transaction_first_offset >= 0),
@@ -316,6 +318,23 @@ def _plan_partition(
     if target is not None and partition.topic not in plan.missing_topics:
         _check_target_partition(target, planned)
     return planned
+
+
+def _bytes_to_copy(files: Files, directory: str) -> dict[str, int]:
+    """How much of each segment file to copy: all, but not the zeros behind the entries of the last indexes. A
+    broker makes those at full size, 20 MiB for a partition, and cuts them when it stops cleanly."""
+    names = list_segment_files(files, directory)
+    last = max(segment_bases(names), default=-1)
+    found = {}
+    for name, parsed in sorted(names.items()):
+        if parsed.state == DELETED_SUFFIX:
+            continue
+        path, layout = f"{directory}/{name}", _INDEX_ENTRIES.get(parsed.suffix)
+        if layout is None or parsed.base_offset != last:
+            found[name] = files.size_bytes(path)
+        else:
+            found[name] = used_bytes(read_whole_file(files, path), layout)
+    return found
 
 
 def _latest_epoch(source: Place, directory: str) -> int:
@@ -396,10 +415,11 @@ def _check_target_partition(target: Place, planned: PlannedPartition) -> None:
 def _holds_log(target: Place, planned: PlannedPartition) -> bool:
     """Whether the target has every batch of the source already, compared byte by byte, as after an earlier
     call that removed its mark. Records appended since do no harm. If something was deleted, cut or compacted
-    in the target since, this cannot be shown: False. Cost: reads the source's log and as much of the
-    target's, up to the first difference."""
-    bases = segment_bases(list_segment_files(target.files, planned.source_directory))
-    if planned.log_start_offset == planned.log_end_offset or not bases:
+    in the target since, this cannot be shown: False. Nor can it if the source has no batches; deleted records
+    serve as long as their segment is there. Cost: reads the source's log from its start on, and as much of
+    the target's, up to the first difference."""
+    bases = _bases_from(target.files, planned.source_directory, planned.log_start_offset)
+    if not any(_log_bytes(target.files, planned.source_directory, base) for base in bases):
         return False
     try:
         log = target.log(planned.partition)
@@ -409,6 +429,17 @@ def _holds_log(target: Place, planned: PlannedPartition) -> bool:
     if start_offset > planned.log_start_offset or end_offset < planned.log_end_offset:
         return False
     return all(_holds_segment(target.files, planned, base, is_last=base == bases[-1]) for base in bases)
+
+
+def _bases_from(files: Files, directory: str, log_start_offset: int) -> list[int]:
+    """The segments of a log that are not wholly below its start: those go when the target is opened."""
+    bases = segment_bases(list_segment_files(files, directory))
+    below = sum(base <= log_start_offset for base in bases)
+    return bases[max(below - 1, 0) :]
+
+
+def _log_bytes(files: Files, directory: str, base: int) -> int:
+    return files.size_bytes(f"{directory}/{segment_file_name(base, LOG_SUFFIX)}")
 
 
 def _holds_segment(files: Files, planned: PlannedPartition, base: int, *, is_last: bool) -> bool:

@@ -124,8 +124,8 @@ class Stager:
         self, planned: PlannedPartition, staged: str, mark: Mark, on_bytes: Callable[[int], object]
     ) -> Staged:
         files, source = self.files, planned.source_directory
-        for name in planned.file_names:
-            copy_file(files, f"{source}/{name}", f"{staged}/{name}", on_bytes)
+        for name, size_bytes in planned.file_bytes.items():
+            copy_file(files, f"{source}/{name}", f"{staged}/{name}", on_bytes, size_bytes=size_bytes)
         if files.is_file(f"{source}/{EPOCHS_NAME}"):
             copy_file(files, f"{source}/{EPOCHS_NAME}", f"{staged}/{EPOCHS_NAME}")
         if planned.lowers_epochs:

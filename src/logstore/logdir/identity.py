@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import uuid
 from collections import Counter
 from collections.abc import Container, Iterable
 
-from logstore.errors import CorruptionError, InvalidTopicError, LogstoreError, UsageError
+from logstore.errors import CorruptionError, InvalidTopicError, LogstoreError, StorageError, UsageError
 from logstore.files import DirectoryEntry, Files, parent_of, read_small_file, write_small_file
 from logstore.format.metadata import (
     MetaProperties,
@@ -162,7 +163,13 @@ def unknown_partitions(
 
 
 def holds_partition(files: Files, directory: str) -> bool:
-    names = [entry.name for entry in files.list_directory(directory) if not entry.is_directory]
+    """Not one that is gone, as where a broker deletes a topic meanwhile."""
+    try:
+        names = [entry.name for entry in files.list_directory(directory) if not entry.is_directory]
+    except StorageError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        return False
     return METADATA_NAME in names or bool(parse_segment_file_names(names))
 
 

@@ -131,21 +131,28 @@ def _source_of(
     def by_its_files() -> LogFacts:
         return facts_of_files(files, path, partition, checkpoints, topic.config, is_clean=False)
 
+    def not_opened(error: LogstoreError) -> LogFacts:
+        facts = by_its_files()
+        refused = Finding(kind=FindingKind.NOT_OPENED, path=path, reason=str(error))
+        return replace(facts, findings=[*facts.findings, refused])
+
     def source() -> LogFacts:
         _check_there(directory, topic)
         try:
             facts = directory.log(partition).facts_to_check(checkpoints)
         except ForkedError:
             raise
+        except UnknownTopicError as error:
+            if not directory.topic(topic.name).holds(number):
+                raise  # its directory was all that told of it, as in a broker's directory
+            facts = not_opened(error)
         except ClosedError:  # it is being closed or reopened
             directory.check_open()
             facts = by_its_files()
         except LogstoreError as error:
             if is_denied(error):
                 raise
-            facts = by_its_files()
-            refused = Finding(kind=FindingKind.NOT_OPENED, path=path, reason=str(error))
-            facts = replace(facts, findings=[*facts.findings, refused])
+            facts = not_opened(error)
         wrong = _wrong_topic_id(directory.context.files, path, topic)
         return replace(facts, findings=[*facts.findings, *wrong])
 

@@ -198,6 +198,8 @@ class WatchedDirectory:
             if now is None:
                 raise UnknownTopicError(f"topic {partition.topic!r} was deleted from {self.path}")
             self._check_held(now, partition)
+            if not now.holds(partition.partition):  # one after the other goes where a broker deletes a topic
+                raise UnknownTopicError(f"{partition} was deleted from {self.path}")
             raise missing_directory(self._files, self.path, partition)
         self._check_topic_id_locked(partition.topic, directory)
         topic = self._topics.get(partition.topic)

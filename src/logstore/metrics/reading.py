@@ -102,7 +102,7 @@ class _Reader:
         for log in self._logs():
             try:
                 self._read_log(log)
-            except ClosedError:
+            except (ClosedError, UnknownTopicError):
                 continue  # its topic was deleted meanwhile
             except LogstoreError as error:
                 self._incomplete.append(f"{log.partition}: {error}")

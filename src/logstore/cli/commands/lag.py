@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any, Final
 
 import typer
@@ -12,7 +13,7 @@ from logstore.cli.errors import CANNOT, FINE, FOUND, explain
 from logstore.cli.opening import reading
 from logstore.cli.options import Directory, Json, Quiet
 from logstore.cli.output import Output, Shape
-from logstore.errors import CorruptionError
+from logstore.errors import CorruptionError, UnknownTopicError
 from logstore.store import Store
 
 LAG: Final = Shape(
@@ -65,12 +66,14 @@ def lag(directory: Directory, group: GroupName = None, json: Json = False, quiet
 def _code_of(store: Store) -> int:
     """The exit code for what could not be read: damage says more than a missing permission."""
     codes = set()
-    for topic in store.values():
-        for number in topic.held_partitions:
-            try:
-                _ = topic[number].log_end_offset  # looks at the files
-            except (CorruptionError, OSError) as error:
-                codes.add(explain(error)[0])
+    for name in store:
+        with suppress(UnknownTopicError):  # deleted meanwhile
+            topic = store[name]
+            for number in topic.held_partitions:
+                try:
+                    _ = topic[number].log_end_offset  # looks at the files
+                except (CorruptionError, OSError) as error:
+                    codes.add(explain(error)[0])
     return CANNOT if codes == {CANNOT} else FOUND
 
 
