@@ -7,6 +7,7 @@ A thin face over :class:`~logstore.logdir.directory.LogDirectory` (open for writ
 from __future__ import annotations
 
 import errno
+import re
 import threading
 import weakref
 from collections import deque
@@ -25,7 +26,7 @@ from logstore.errors import (
     TopicExistsError,
     UsageError,
 )
-from logstore.files import Files, PathLike, check_path
+from logstore.files import Files, OsFiles, PathLike, check_path
 from logstore.format.names import (
     OFFSETS_TOPIC,
     SHARE_STATE_TOPIC,
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
     from logstore.wire.security.users import Users
 
 
+_ADDRESS: Final = re.compile(r"[^/\s]+:[0-9]{1,5}")
 _LISTEN_ARGUMENTS: Final = ("advertised", "allow_anonymous", "intercept", "tls")
 
 
@@ -123,13 +125,14 @@ def open_store(
     Raises:
         LockedError: the directory is open for writing, in this process or another, and was so until the
             timeout; names the process.
-        UsageError: the path is not a store.
+        UsageError: the path is not a store; or it is not there, and looks like the address of a broker.
         RetriableError: no thread could be started for the background work.
         CorruptionError: the catalogue is damaged. A damaged partition does not fail the open: it raises when
             it is used, and :attr:`Store.damaged` lists it.
     """
     name = check_path(path)
     create, read_only = check_flag(create, "create"), check_flag(read_only, "read_only")
+    _check_no_address(name, files)
     timeout = None if timeout is None else check_timeout(timeout)
     if read_only:
         from logstore.logdir.watched import WatchedDirectory  # a writer needs none
@@ -153,6 +156,19 @@ def open_store(
         for each in opened:
             each.abandon()
         raise
+
+
+def _check_no_address(path: str, files: Files | None) -> None:
+    """
+    Raises:
+        UsageError: it looks like a broker's address, and no such directory is there: a new store would be
+            empty.
+    """
+    if _ADDRESS.fullmatch(path) and not (files or OsFiles()).is_directory(path):
+        raise UsageError(
+            f"{path!r} looks like the address of a broker, and there is no directory of this name: "
+            f"logstore.connect({path!r}) asks a broker; give './{path}' to make such a directory"
+        )
 
 
 class Store(BoundToProcess, Mapping[str, Topic]):
