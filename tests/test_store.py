@@ -465,6 +465,15 @@ def test_a_damaged_entry_names_its_topic(filled, field, value):
         open_store(filled)
 
 
+def test_a_link_to_a_disk_that_is_not_there_is_told(tmp_path):
+    """The system says that the file exists, of which nobody could see anything."""
+    (tmp_path / "link").symlink_to(tmp_path / "volume" / "data")
+    with pytest.raises(
+        StorageError, match=r"exists \(what is there is a file, or a link that leads nowhere\)"
+    ):
+        open_store(tmp_path / "link")
+
+
 def test_a_newer_catalogue_is_refused(filled):
     change_catalogue(filled, lambda content: content.update(version=3))
     with pytest.raises(UnsupportedVersionError, match="version 3; only 2 is known") as caught:
