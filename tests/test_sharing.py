@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import logstore
+from logstore import sharing
 from logstore.errors import CorruptionError, InvalidConfigError, RetriableError, UsageError
 from tests.figures import report
 from tests.rotation import seed_of_turn
@@ -46,6 +48,39 @@ def test_the_first_to_come_owns_it_and_another_takes_over(tmp_path):
         assert second.groups()["g"].offsets[logstore.TopicPartition("t", 0)].offset == 2
     with logstore.open(path) as store:  # nobody has it any more
         assert [each.value for each in store["t"].read()] == [b"a", b"b"]
+
+
+def test_an_owner_whose_directory_is_replaced_gives_it_up_and_opens_what_is_there(tmp_path, monkeypatch):
+    """As when a backup is put in its place."""
+    monkeypatch.setattr(sharing, "_HELD_SECONDS", 0.05)
+    path = tmp_path / "store"
+    with logstore.open_or_connect(path) as shared:
+        shared.require_topic("t")
+        with shared.producer() as producer:
+            assert producer.send("t", b"a").result(10).offset == 0
+            shutil.copytree(path, tmp_path / "copy", ignore=shutil.ignore_patterns(".socket"))
+            path.rename(tmp_path / "old")
+            (tmp_path / "copy").rename(path)
+            assert producer.send("t", b"b").result(30).offset == 1
+        assert shared.is_owner
+    with logstore.open(path) as store:
+        assert [each.value for each in store["t"].read()] == [b"a", b"b"]
+
+
+def test_a_directory_that_is_gone_is_not_made_again(tmp_path, monkeypatch):
+    """It may come back: a disk that was not there for a while."""
+    monkeypatch.setattr(sharing, "_HELD_SECONDS", 0.05)
+    monkeypatch.setattr(sharing, "_BACKOFF_SECONDS", 0.05)
+    path = tmp_path / "store"
+    with logstore.open_or_connect(path) as shared:
+        shared.require_topic("t")
+        path.rename(tmp_path / "away")
+        while shared.is_owner:
+            time.sleep(0.01)
+        time.sleep(0.1)
+        assert not path.exists()
+        (tmp_path / "away").rename(path)
+        assert shared.topics() == {"t": 1}
 
 
 def test_a_directory_is_an_address(tmp_path):

@@ -465,9 +465,29 @@ def test_a_damaged_entry_names_its_topic(filled, field, value):
         open_store(filled)
 
 
+def test_a_link_to_a_disk_that_is_not_there_is_told(tmp_path):
+    """The system says that the file exists, of which nobody could see anything."""
+    (tmp_path / "link").symlink_to(tmp_path / "volume" / "data")
+    with pytest.raises(
+        StorageError, match=r"exists \(what is there is a file, or a link that leads nowhere\)"
+    ):
+        open_store(tmp_path / "link")
+
+
 def test_a_newer_catalogue_is_refused(filled):
     change_catalogue(filled, lambda content: content.update(version=3))
-    with pytest.raises(UnsupportedVersionError, match="version 3; only 2 is known"):
+    with pytest.raises(UnsupportedVersionError, match="version 3; only 2 is known") as caught:
+        open_store(filled)
+    assert str(caught.value).startswith(f"{filled}/topics.json: ")
+    assert "newer logstore wrote it: open the store with that" in str(caught.value)
+
+
+def test_a_setting_that_a_newer_version_has_written_is_not_only_called_damage(filled):
+    """Who goes back to an older version is not to move the settings of all topics away."""
+    change_catalogue(filled, lambda content: content["topics"]["t"]["config"].update({"of.next.year": "1"}))
+    with pytest.raises(
+        CorruptionError, match=r"'of\.next\.year'\. If a newer logstore wrote it, open the store"
+    ):
         open_store(filled)
 
 

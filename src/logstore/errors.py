@@ -265,6 +265,7 @@ _NEXT_STEPS = {
     errno.EACCES: " (this process's user needs the permission)",
     errno.EPERM: " (this process's user needs the permission)",
     errno.EROFS: " (the file system is read-only; read_only=True needs no more)",
+    errno.EEXIST: " (what is there is a file, or a link that leads nowhere)",
     errno.ENOSPC: " (make room, then try again)",
     errno.EDQUOT: " (make room, then try again)",
     errno.EMFILE: " (allow this process more open files, as with ulimit -n)",

@@ -3,7 +3,8 @@ What :func:`open_or_connect` returns.
 
 One process has the directory open and shares it through a socket in it. When it ends, or is killed, another
 of them opens the directory. Producers, consumers and workers go on: to them it is a broker that was away for
-a moment.
+a moment. An owner whose directory was moved, removed or replaced gives it up, and then does as the others:
+it goes through the owner of what is there now, or opens that.
 
 Lock: ``SharedStore._lock`` guards which store is owned. It is held while a store is opened or closed, and
 nothing else waits for it but the end.
@@ -12,12 +13,13 @@ nothing else waits for it but the end.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import Any, Final
 
 from logstore.arguments import plain_text
 from logstore.config import StoreConfig
 from logstore.connected import RemoteConfig, RemoteStore
-from logstore.errors import LockedError, LogstoreError
+from logstore.errors import FencedError, LockedError, LogstoreError
 from logstore.files import OsFiles, PathLike, check_path
 from logstore.format.names import SHARED_NAME
 from logstore.store import Store, open_store
@@ -28,6 +30,8 @@ from logstore.wire.remote.broker import CLIENT_ID, RemoteBroker
 
 _LOOK_SECONDS: Final = 0.02
 """How often a process that does not own the directory tries to. An owner that ends is missed for so long."""
+_HELD_SECONDS: Final = 1.0
+"""How often the owner looks whether the directory is still its."""
 _BACKOFF_SECONDS: Final = 1.0
 """After an attempt that failed for another reason than that there is an owner."""
 
@@ -112,17 +116,24 @@ class SharedStore(RemoteStore):
         owned = self._owned
         return None if owned is None else owned[0]
 
-    def _try_to_own(self) -> bool:
+    def _try_to_own(self, *, create: bool = True) -> bool:
         """Returns whether this process owns the directory now.
 
+        Args:
+            create: make the directory if it is not there.
+
         Raises:
+            FencedError: this process has owned it, and lost it: it was moved, removed or replaced.
             LogstoreError: it cannot be opened, and not because another process has it open.
         """
         with self._lock:
-            if self._owned is not None or self._ended.is_set():
-                return self._owned is not None
+            if self._owned is not None:
+                self._owned[0].directory.check_lock()
+                return True
+            if self._ended.is_set():
+                return False
             try:
-                store = open_store(self.path, config=self._store_config)
+                store = open_store(self.path, create=create, config=self._store_config)
             except LockedError:
                 return False
             try:
@@ -134,14 +145,27 @@ class SharedStore(RemoteStore):
         inform("this process owns %s now", self.path)
         return True
 
+    def _give_up(self, why: FencedError) -> None:
+        """Own no more what was moved, removed or replaced. What is not written by now cannot be."""
+        warn("this process does not own %s any more: %s", self.path, why)
+        with self._lock:
+            owned, self._owned = self._owned, None
+        if owned is not None:
+            store, listener = owned
+            listener.close()
+            with suppress(LogstoreError):
+                store.close()
+
     def _keep(self) -> None:
-        """Until the end: own the directory as soon as nobody does."""
+        """Until the end: own the directory as soon as nobody does, and no longer than it is there."""
         seconds = _LOOK_SECONDS
         told_at: dict[str, float] = {}
         while not self._ended.wait(seconds):
             try:
-                if self._try_to_own():
-                    return
+                # what was taken away is not made again
+                seconds = _HELD_SECONDS if self._try_to_own(create=False) else _LOOK_SECONDS
+            except FencedError as error:
+                self._give_up(error)
                 seconds = _LOOK_SECONDS
             except LogstoreError as error:
                 if is_due(told_at, str(error)):

@@ -88,7 +88,18 @@ def _is_left(name: str) -> bool:
     return False
 
 
-def remove(path: str) -> None:
-    """Take the name away, if it is there."""
-    with contextlib.suppress(OSError):
-        os.unlink(path)
+def file_at(path: str) -> tuple[int, int] | None:
+    """Which file has this name; None if there is none."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def remove(path: str, file: tuple[int, int] | None) -> None:
+    """Take the name away, if it is still that of this file, as :func:`file_at` told it. In a directory that
+    was replaced it may be another process's."""
+    if file is not None and file_at(path) == file:
+        with contextlib.suppress(OSError):
+            os.unlink(path)

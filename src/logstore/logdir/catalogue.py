@@ -31,6 +31,7 @@ from logstore.errors import CorruptionError, LogstoreError, UnsupportedVersionEr
 from logstore.files import Files, read_small_file, write_small_file
 from logstore.format.metadata import decode_base64_uuid, encode_base64_uuid
 from logstore.format.names import check_topic_name
+from logstore.logdir.small_json import of_newer_version
 from logstore.partition.state.home import CATALOGUE_NAME
 
 VERSION = 2
@@ -102,6 +103,8 @@ def read_catalogue(files: Files, directory: str) -> dict[str, TopicEntry] | None
         return decode_catalogue(data)
     except CorruptionError as error:
         raise CorruptionError(f"{error.reason}. {_WHAT_TO_DO}").located(path) from None
+    except UnsupportedVersionError as error:
+        raise of_newer_version(path, error) from None
 
 
 def write_catalogue(files: Files, directory: str, topics: Iterable[TopicEntry]) -> None:
@@ -173,6 +176,11 @@ def _decode_entry(name: str, described: Any) -> TopicEntry:
     properties = _field(described, "config", dict, where)
     for key in properties:
         _field(properties, key, str, where)
+    if unknown := sorted(properties.keys() - TopicConfig.setting_names()):
+        raise CorruptionError(
+            f"{where}: unknown setting {', '.join(map(repr, unknown))}. If a newer logstore wrote it, open "
+            "the store with that"
+        )
     try:
         check_topic_name(name)
         config = TopicConfig.from_properties(properties)

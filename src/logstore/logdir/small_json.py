@@ -96,6 +96,13 @@ def read_json_file(
         return decode(data)
     except CorruptionError as error:
         raise CorruptionError(f"{error.reason}. {what_to_do}").located(path) from None
+    except UnsupportedVersionError as error:
+        raise of_newer_version(path, error) from None
+
+
+def of_newer_version(path: str, error: UnsupportedVersionError) -> UnsupportedVersionError:
+    """The error of a file with its path, and what to do."""
+    return UnsupportedVersionError(f"{path}: {error}. A newer logstore wrote it: open the store with that")
 
 
 def write_json_file(files: Files, path: str, data: bytes, limit_bytes: int, *, private: bool = False) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from types import SimpleNamespace
+from uuid import uuid4
 
 import pytest
 
@@ -12,8 +13,11 @@ import logstore
 from logstore.broker.codes import ErrorCode
 from logstore.broker.requests import AlterConfigsRequest, ConfigChange, ConfigSource
 from logstore.config import StoreConfig, TopicConfig
-from logstore.replica.node.assigning import own_settings
+from logstore.model import TopicPartition
+from logstore.replica.coordination.interface import Topic
+from logstore.replica.node.assigning import Assignment, own_settings
 from logstore.replica.node.controller.changing import ClusterTopics
+from logstore.replica.rules.partition_state import Member, PartitionState
 from logstore.wire.apis import ApiKey
 from logstore.wire.messages.topics import (
     alter_configs,
@@ -65,6 +69,21 @@ def changed(before, change):
 )
 def test_what_was_given_is_kept(before, change, after):
     assert changed(before, ConfigChange("t", **change)) == after
+
+
+def test_a_setting_of_a_newer_version_keeps_no_node_from_holding_a_topic(tmp_path, caplog):
+    """While nodes are updated one after the other: its partitions would have no leader where one had been."""
+    topic = Topic(uuid4(), {"flush.ms": "9", "of.next.year": "true"})
+    partitions = {TopicPartition("t", 0): PartitionState((1,), Member(1, 1), 0, (Member(1, 1),))}
+    view = SimpleNamespace(topics={"t": topic}, partitions=partitions)
+    with logstore.open(tmp_path) as store:
+        assignment = Assignment(store.directory, 1, None)
+        for _ in range(2):
+            assignment.apply(view, frozenset({"t"}))
+        assert not assignment.undone
+        assert store["t"].config.flush_ms == 9
+    (told,) = [each.getMessage() for each in caplog.records if "of.next.year" in each.getMessage()]
+    assert "does not know" in told
 
 
 def test_a_store_that_becomes_a_cluster_takes_along_what_its_topics_have(tmp_path):

@@ -48,6 +48,17 @@ def test_another_process_reaches_the_store(store, tmp_path):
         assert topics_at(str(tmp_path / "s.sock")) == ["t"]
 
 
+def test_the_socket_of_another_store_is_left_alone(store, tmp_path):
+    """A store that has lost its directory to another one's takes nothing away there."""
+    path = str(tmp_path / "s.sock")
+    with store.listen(path):
+        os.unlink(path)
+        with logstore.open(tmp_path / "other") as other, other.listen(path) as listener:
+            other.create_topic("t")
+            store.close()
+            assert topics_at(listener.address) == ["t"]
+
+
 def test_it_may_be_deep(tmp_path):
     """A socket's name has room for 107 bytes."""
     deep = tmp_path / ("d" * 100) / ("e" * 100) / "store"

@@ -18,12 +18,15 @@ from logstore.warning import inform, warn
 
 
 def config_of(directory: LogDirectory, topic: Topic) -> TopicConfig:
-    """The settings of a topic: those of the store where the topic has none of its own.
+    """The settings of a topic: those of the store where the topic has none of its own. Those that this
+    version does not know are left out: newer nodes may be in the cluster, and a topic is not to stand still.
 
     Raises:
         InvalidConfigError: one is wrong.
     """
-    return TopicConfig.from_properties({**directory.config.topic.to_properties(), **topic.config})
+    known = TopicConfig.setting_names()
+    own = {name: value for name, value in topic.config.items() if name in known}
+    return TopicConfig.from_properties({**directory.config.topic.to_properties(), **own})
 
 
 def own_settings(directory: LogDirectory, config: TopicConfig) -> dict[str, str]:
@@ -62,6 +65,8 @@ class Assignment:
         """Of the cluster's topics, as it was told last."""
         self._troubles: dict[str, str] = {}
         """Of the topics with which not all was done, why."""
+        self._unknown: dict[str, list[str]] = {}
+        """Settings of topics that were told of as unknown."""
         self._leaving: set[TopicPartition] = set()
         """What could not be deleted when it was let go."""
 
@@ -137,6 +142,8 @@ class Assignment:
                     f"the directory has another topic of this name, with id {entry.topic_id}; the cluster's "
                     f"has {topic.topic_id}. Move the other one away"
                 )
+        if mine:
+            self._tell_unknown(name, topic)
         count = max(numbers, default=-1) + 1
         if entry is None:
             if mine:
@@ -153,6 +160,18 @@ class Assignment:
         config = config_of(self._directory, topic)
         if config != entry.config:
             self._directory.configure(name, config)
+
+    def _tell_unknown(self, name: str, topic: Topic) -> None:
+        """Warn once of each setting that has no effect on this node."""
+        unknown = sorted(topic.config.keys() - TopicConfig.setting_names())
+        if unknown and self._unknown.get(name) != unknown:
+            warn(
+                "topic %r has settings that this version of logstore does not know, and which have no effect "
+                "on this node: %s. Update it",
+                name,
+                ", ".join(unknown),
+            )
+        self._unknown[name] = unknown
 
     def _entry(self, name: str) -> TopicEntry | None:
         return live_entry(self._directory, name)

@@ -120,6 +120,7 @@ class Listener(BoundToProcess):
         self._socket = open_socket(wanted)
         self._socket.setblocking(False)
         self._address = bound_address(wanted, self._socket)
+        self._socket_file = unix_sockets.file_at(wanted.path) if wanted.path else None
         self._advertised = self._advertise(named)
         self._node = Node(
             node_id=broker.node_id,
@@ -279,7 +280,7 @@ class Listener(BoundToProcess):
         self._watch.remove_listening(self._socket)
         self._socket.close()
         if self._address.path:
-            unix_sockets.remove(self._address.path)
+            unix_sockets.remove(self._address.path, self._socket_file)
         began = time.monotonic()
         deadline = began + timeout
         for connection in self._all():
