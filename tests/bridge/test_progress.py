@@ -8,6 +8,23 @@ from logstore.bridge.progress import NOT_ASKED
 from logstore.testing import kafka
 
 
+def test_what_is_appended_while_it_is_pushed_is_left_at_once(tmp_path):
+    """Who waits until nothing is left, and then stops, would leave what was not looked at yet."""
+    with (
+        kafka() as servers,
+        logstore.open(tmp_path / "s") as store,
+        logstore.connect(str(servers)) as cluster,
+    ):
+        own = store.create_topic("own")
+        push = bridge.push(store, cluster, "own", name="b")
+        own.append(b"1")
+        assert push.run(until_end=True).lag == 0
+        own.extend([b"2", b"3"])
+        assert (push.progress.lag, push.progress.partitions[0].end_offset) == (2, 3)
+        push.run(until_end=True)
+    assert push.progress.lag == 0  # the log is closed
+
+
 def test_before_the_cluster_has_answered_it_is_not_all_copied(tmp_path):
     """Who waits until nothing is left, and then promotes the copy, would lose what was not seen yet."""
     with (

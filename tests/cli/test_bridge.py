@@ -10,7 +10,9 @@ import pytest
 
 import logstore
 import logstore.connected
+from logstore.security import Acl, Operation, PatternType, Permission, ResourceType, ServerTls
 from tests.cli.helpers import answer, run, start
+from tests.wire.security.certificates import OPENSSL, Authority
 
 
 @pytest.fixture
@@ -77,6 +79,54 @@ def test_with_a_password(tmp_path, monkeypatch):
             monkeypatch.setenv("LOGSTORE_PASSWORD", "a long password")
             answer(*command, "--user", "alice")
             assert run(*command, "--ca", tmp_path / "nothing").code == 2
+
+
+def test_with_another_mechanism(tmp_path, monkeypatch):
+    """Clusters that people rent often have no other."""
+    monkeypatch.setenv("LOGSTORE_PASSWORD", "a long password")
+    with logstore.open(tmp_path / "cluster") as store:
+        store.users.set_password("alice", "a long password", iterations=4096)
+        store.create_topic("orders")[0].append(b"1")
+        for mechanism in ("PLAIN", "SCRAM-SHA-512"):
+            with store.listen("127.0.0.1:0", sasl_enabled_mechanisms=mechanism) as listener:
+                command = (
+                    "bridge",
+                    "pull",
+                    listener.address,
+                    tmp_path / mechanism,
+                    "orders",
+                    "--user",
+                    "alice",
+                )
+                assert f"; it takes {mechanism}" in run(*command).err
+                answer(*command, "--mechanism", mechanism)
+                done = run(*command, "--mechanism", "GSSAPI")
+                assert (done.code, "GSSAPI" in done.err) == (2, True)
+
+
+@pytest.mark.skipif(OPENSSL is None, reason="the program openssl, which makes certificates, is missing")
+def test_with_a_certificate(tmp_path):
+    authority = Authority(tmp_path / "ca")
+    server = ServerTls(
+        *authority.certify("here", "/CN=here", ["127.0.0.1"]),
+        client_ca=authority.root,
+        require_client_certificate=True,
+    )
+    own, key = authority.certify("edge", "/CN=edge")
+    both = tmp_path / "both.pem"
+    both.write_text(own.read_text() + key.read_text())
+    topic = ResourceType.TOPIC, "orders", PatternType.LITERAL
+    rights = (Operation.READ, Operation.DESCRIBE_CONFIGS)
+    with logstore.open(tmp_path / "cluster") as store:
+        store.create_topic("orders")[0].append(b"1")
+        store.acls.add([Acl(*topic, "User:CN=edge", "*", each, Permission.ALLOW) for each in rights])
+        with store.listen("127.0.0.1:0", tls=server, authorize=True) as listener:
+            command = "bridge", "pull", listener.address, tmp_path / "copy", "orders", "--ca", authority.root
+            answer(*command, "--certificate", own, "--key", key)
+            answer(*command, "--certificate", both)
+            assert run(*command, "--certificate", tmp_path / "nothing").code == 2
+            done = run(*command, "--key", key)
+            assert (done.code, "a key needs the certificate" in done.err) == (2, True)
 
 
 def test_what_is_wrong(cluster, tmp_path):

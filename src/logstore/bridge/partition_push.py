@@ -6,12 +6,14 @@ import math
 import uuid
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from logstore.clients.producer import Producer
 from logstore.errors import (
     CorruptionError,
     InvalidRecordError,
+    LogstoreError,
     OffsetOutOfRangeError,
     OutOfOrderError,
     RecordTooLargeError,
@@ -99,7 +101,14 @@ class PartitionPush:
         if committed is not None:
             self.position = self._pushed_up_to(committed, group)
             self.renew_at = -math.inf
-        self.end_offset = self.position
+        self._end_offset = self.position
+
+    @property
+    def end_offset(self) -> int:
+        """Where the log ends now; if it is closed, where it was last seen to end. From any thread."""
+        with suppress(LogstoreError):
+            self._end_offset = self.log.last_stable_offset
+        return self._end_offset
 
     def _pushed_up_to(self, committed: OffsetAndMetadata, group: str) -> int:
         own = encode_base64_uuid(self._topic_id)
@@ -143,8 +152,8 @@ class PartitionPush:
 
     def look(self) -> int:
         """How many offsets are left."""
-        self.end_offset = self.log.last_stable_offset
-        return self.end_offset - self.position
+        self._end_offset = self.log.last_stable_offset
+        return self._end_offset - self.position
 
     def take(self, most_bytes: int) -> Taken | None:
         """What comes next: at least one record, if there is one. None if nothing has come, nor gone."""

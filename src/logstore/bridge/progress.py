@@ -19,8 +19,8 @@ class PartitionProgress(NamedTuple):
     position: int
     """The next offset to copy; everything below was copied."""
     end_offset: int
-    """Where the side that is copied from ended when it was last seen: its high watermark or, of a store that
-    is pushed, its last stable offset."""
+    """Where the side that is copied from ends: the cluster's high watermark, as it was last seen; or the last
+    stable offset of a store that is pushed, as it is now."""
 
     @property
     def lag(self) -> int:
@@ -77,7 +77,8 @@ class PushProgress(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """How many offsets are left in all partitions that were seen."""
+        """How many offsets are left in all partitions that were seen, also of what was appended just now: all
+        is pushed when this is 0 and there is no ``trouble``."""
         return sum(each.lag for each in self.partitions)
 
     def __str__(self) -> str:

@@ -16,16 +16,15 @@ from logstore.cli.errors import WRONG, CommandError
 from logstore.cli.opening import check_store
 from logstore.cli.options import Json, Quiet
 from logstore.cli.output import OnBytes, Output, Shape
-from logstore.errors import RetriableError
+from logstore.errors import InvalidConfigError, RetriableError, StorageError, UsageError
 from logstore.format.metadata import encode_base64_uuid
 from logstore.store import Store, open_store
 from logstore.turns import SafeEvent
 
 if TYPE_CHECKING:
-    import ssl
-
     from logstore.bridge import PullBridge, PullProgress, PushBridge, PushProgress
-    from logstore.connected import RemoteStore
+    from logstore.connected import RemoteStore, Sasl
+    from logstore.security import ClientTls
 
 REPORT: Final = Shape(
     "the end of a copy (`bridge`)",
@@ -83,7 +82,16 @@ Tls = Annotated[bool, typer.Option("--tls", help="encrypt, and check who the bro
 Authorities = Annotated[
     str | None, typer.Option("--ca", metavar="FILE", help="certificates to trust, in place of the system's")
 ]
-User = Annotated[str | None, typer.Option("--user", help="log in with SCRAM-SHA-256, by --password")]
+Certificate = Annotated[
+    str | None, typer.Option("--certificate", metavar="FILE", help="our own, for brokers that ask who we are")
+]
+Key = Annotated[
+    str | None, typer.Option("--key", metavar="FILE", help="of --certificate, if it is in another file")
+]
+User = Annotated[str | None, typer.Option("--user", help="log in, by --password")]
+Mechanism = Annotated[
+    str, typer.Option("--mechanism", metavar="NAME", help="of the login: also SCRAM-SHA-512, and PLAIN")
+]
 Password = Annotated[
     str | None,
     typer.Option("--password", envvar="LOGSTORE_PASSWORD", help="better given in the environment"),
@@ -95,8 +103,11 @@ class Login(NamedTuple):
 
     is_encrypted: bool
     authorities: str | None
+    certificate: str | None
+    key: str | None
     user: str | None
     password: str | None
+    mechanism: str
 
 
 def bridge(
@@ -110,8 +121,11 @@ def bridge(
     compression: Compression = "none",
     tls: Tls = False,
     ca: Authorities = None,
+    certificate: Certificate = None,
+    key: Key = None,
     user: User = None,
     password: Password = None,
+    mechanism: Mechanism = "SCRAM-SHA-256",
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -123,7 +137,8 @@ def bridge(
     from logstore.bridge import pull, push  # the clients and the protocol: other commands need neither
 
     out = Output(json=json, quiet=quiet)
-    login = Login(tls or ca is not None, ca, user, password)
+    has_files = any(each is not None for each in (ca, certificate, key))
+    login = Login(tls or has_files, ca, certificate, key, user, password, mechanism)
     if user is not None and password is None:
         raise CommandError("--user needs a password, in the environment's LOGSTORE_PASSWORD", WRONG)
     ended = until_told() if follow else SafeEvent()
@@ -163,17 +178,32 @@ def _name_of(store: Store) -> str:
     return encode_base64_uuid(found)
 
 
-def _trusting(authorities: str | None) -> ssl.SSLContext:
+def _tls_of(login: Login) -> ClientTls:
     """
     Raises:
-        CommandError: the file has no certificates.
+        CommandError: a file is not there, or has something else.
     """
-    import ssl  # as above
+    from logstore.security import ClientTls  # as above
 
     try:
-        return ssl.create_default_context(cafile=authorities)
-    except (OSError, ssl.SSLError) as error:
-        raise CommandError(f"--ca {authorities}: {error.strerror or error}", WRONG) from None
+        return ClientTls(login.authorities, login.certificate, login.key)
+    except (StorageError, UsageError) as error:
+        raise CommandError(f"--ca, --certificate or --key: {error}", WRONG) from None
+
+
+def _sasl_of(login: Login) -> Sasl | None:
+    """
+    Raises:
+        CommandError: there is no such mechanism.
+    """
+    from logstore.connected import Sasl  # as above
+
+    if login.user is None:
+        return None
+    try:
+        return Sasl(username=login.user, password=login.password or "", mechanism=login.mechanism)
+    except InvalidConfigError as error:
+        raise CommandError(str(error), WRONG) from None
 
 
 @contextmanager
@@ -181,11 +211,10 @@ def _connected(
     address: str, login: Login, ended: SafeEvent, out: Output, *, follow: bool
 ) -> Iterator[RemoteStore | None]:
     """The cluster; with ``follow`` it may come later. None if the command is to end before."""
-    from logstore.connected import Sasl, connect  # as above
+    from logstore.connected import connect  # as above
 
-    tls = _trusting(login.authorities) if login.is_encrypted else None
-    sasl = None if login.user is None else Sasl(username=login.user, password=login.password or "")
-
+    tls = _tls_of(login) if login.is_encrypted else None
+    sasl = _sasl_of(login)
     wait, found = _FIRST_WAIT_SECONDS, None
     while found is None and not ended.is_set():
         try:

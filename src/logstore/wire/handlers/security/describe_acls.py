@@ -8,7 +8,7 @@ from logstore.broker.codes import ErrorCode
 from logstore.errors import UsageError
 from logstore.logdir.acls import Acl, Operation, PatternType, ResourceType, check_filter
 from logstore.wire.handlers.call import Call
-from logstore.wire.handlers.security.words import NO_ACLS
+from logstore.wire.handlers.security.words import NO_ACLS, may_not
 from logstore.wire.messages.security import describe_acls as messages
 from logstore.wire.messages.security.describe_acls import (
     DescribeAclsRequest,
@@ -20,7 +20,8 @@ from logstore.wire.messages.security.describe_acls import (
 def answer(call: Call, request: DescribeAclsRequest, version: int) -> DescribeAclsResponse:
     """The rules that the filter matches, by resource."""
     if not call.allows_cluster(Operation.DESCRIBE):
-        return refuse(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, version)
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return DescribeAclsResponse(0, code, may_not(Operation.DESCRIBE))
     if call.acls is None:
         return DescribeAclsResponse(0, ErrorCode.SECURITY_DISABLED, NO_ACLS)
     try:
