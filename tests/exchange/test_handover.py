@@ -531,6 +531,11 @@ def test_a_broker_that_has_not_all_partitions_of_its_cluster_is_refused(tmp_path
     """Also where the last is missing, of which the directories do not tell."""
     broker = make_broker(tmp_path / "broker")
     shutil.rmtree(broker / f"plain-{missing}")
-    with pytest.raises(UsageError, match=r"broker holds partitions .* of 3 only"):
+    with pytest.raises(
+        UsageError, match=r"broker holds partitions .* of 3 only.* move all .* with log_dirs\)"
+    ):
         logstore.handover(broker, tmp_path / "target", topics=["plain"])
     assert not (tmp_path / "target").exists()
+    source = make_store(tmp_path / "store", plain=3)
+    with pytest.raises(UsageError, match=rf"plain-{missing} does not exist\. .* move all .* with log_dirs\)"):
+        logstore.handover(source, broker, accept_settings=True)

@@ -39,6 +39,10 @@ from logstore.partition.state.sidecars import read_epochs, read_snapshot, read_t
 
 _KAFKA_RETENTION_MS = 604_800_000
 _UNLIMITED = -1
+_MOVE_TOGETHER = (
+    "start it and let it move all partitions of the topic into one of them (kafka-reassign-partitions.sh, "
+    "with log_dirs)"
+)
 _INDEX_ENTRIES = {INDEX_SUFFIX: OFFSET_INDEX_ENTRY, TIME_INDEX_SUFFIX: TIME_INDEX_ENTRY}
 
 
@@ -207,7 +211,7 @@ def _plan_topic(
         return
     is_foreign = source.is_brokers and (source.cluster is None or name not in source.cluster)
     if is_foreign:
-        plan.notes.append(f"the settings of topic {name!r} are not known: there is no metadata log")
+        plan.notes.append(_unknown(source, name))
     if left_out:
         plan.notes.append(f"topic {name!r}: logstore does not have {', '.join(left_out)}")
     if target is None or (not target.is_brokers and name not in target.topic_names()):
@@ -226,11 +230,27 @@ def _plan_topic(
             plan.problems.append(f"{partition} of the source cannot be read: {error}")
 
 
-def _held_in_part(place: Place, entry: TopicEntry, partition_count: int) -> str:
+def _unknown(source: Place, name: str) -> str:
+    """What a broker's directory does not tell of a topic."""
+    if source.cluster is not None:
+        return f"the settings of topic {name!r} are not known: it is not in the metadata log"
     return (
+        f"the settings of topic {name!r} are not known, nor whether it has partitions elsewhere behind its "
+        "last one here: there is no metadata log. If the broker has one, give its place as source_metadata"
+    )
+
+
+def _held_in_part(place: Place, entry: TopicEntry, partition_count: int) -> str:
+    told = (
         f"topic {entry.name!r}: {place.path} holds partitions {shown_numbers(entry.held_partitions)} of "
-        f"{partition_count} only, and a topic is handed over whole. Copy the directories of all partitions "
-        "into one store, and hand that over"
+        f"{partition_count} only, and a topic is handed over whole. "
+    )
+    if not place.is_brokers:
+        return f"{told}Copy the directories of all partitions into one store, and hand that over"
+    return (
+        f"{told}If the broker has the others in another of its log.dirs, {_MOVE_TOGETHER}. If other brokers "
+        "have them, copy the directories of all partitions into one store, with their lines of "
+        "log-start-offset-checkpoint, and hand that over"
     )
 
 
@@ -368,8 +388,8 @@ def _check_brokers_partition(target: Place, partition: TopicPartition) -> int:
             directory = f"{target.path}/{mark.set_aside}" if mark is not None else directory
     if not target.files.is_directory(directory):
         raise _RefusedError(
-            f"{directory} does not exist: the broker keeps {partition} in another of its log.dirs, or has "
-            "not created it yet"
+            f"{directory} does not exist. If the broker keeps {partition} in another of its log.dirs, "
+            f"{_MOVE_TOGETHER}; if it has not created it yet, start it"
         )
     topic_id = read_topic_id(target.files, directory)
     if topic_id != told.topic_id:
