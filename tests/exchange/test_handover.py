@@ -285,6 +285,10 @@ def test_topics_are_named_by_a_list(tmp_path):
     source = make_store(tmp_path / "store", kept=1)
     with pytest.raises(UnknownTopicError, match="no topic 'other'"):
         logstore.handover(source, tmp_path / "target", topics=["other"])
+    with pytest.raises(UnknownTopicError, match=r"no topic 'kep' in .*; did you mean 'kept'\?"):
+        logstore.handover(source, tmp_path / "target", topics=["kept", "kep"])
+    with pytest.raises(UnknownTopicError, match=r"no topic 'one', 'two' in .*; there are 'kept'"):
+        logstore.handover(source, tmp_path / "target", topics=["one", "kept", "two"])
     with pytest.raises(UsageError, match="give a list"):
         logstore.handover(source, tmp_path / "target", topics="kept")
     assert not (tmp_path / "target").exists()

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 
+from logstore.arguments import did_you_mean
 from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, DiskFullError, LogstoreError, UnknownTopicError, UsageError
 from logstore.exchange.marks import read_mark, staged_marks
@@ -126,9 +127,11 @@ def choose_topics(source: Place, names: Iterable[str] | None, *, is_to_broker: b
     if isinstance(names, str):
         raise UsageError(f"topics is {names!r}; give a list of names")
     chosen = list(dict.fromkeys(names))
+    unknown = [name for name in chosen if name not in there]
+    if unknown:
+        hint = did_you_mean(unknown[0] if len(unknown) == 1 else None, there)
+        raise UnknownTopicError(f"there is no topic {', '.join(map(repr, unknown))} in {source.path}{hint}")
     for name in chosen:
-        if name not in there:
-            raise UnknownTopicError(f"there is no topic {name!r} in {source.path}")
         if (
             is_to_broker
             and name.startswith(INTERNAL_PREFIX)
