@@ -168,9 +168,7 @@ def plan_handover(
             continue
         _plan_topic(plan, source, target, target_path, name, accept_settings=accept_settings)
     if SHARE_STATE_TOPIC in topics:
-        ends = {each.partition: each.log_end_offset for each in plan.partitions}
-        plan.share_states, problems = plan_share_groups(source, target, ends, plan.missing_topics)
-        plan.problems += problems
+        _plan_share_states(plan, source, target)
     if not abort_transactions:
         _refuse_open_transactions(plan)
     if not plan.problems:
@@ -255,6 +253,29 @@ def _held_in_part(place: Place, entry: TopicEntry, partition_count: int) -> str:
         "have them, copy the directories of all partitions into one store, with their lines of "
         "log-start-offset-checkpoint, and hand that over"
     )
+
+
+def _plan_share_states(plan: Plan, source: Place, target: Place | None) -> None:
+    elsewhere = [problem for place in (source, target) for problem in _share_states_elsewhere(place)]
+    if elsewhere:
+        plan.problems += elsewhere
+        return
+    ends = {each.partition: each.log_end_offset for each in plan.partitions}
+    plan.share_states, problems = plan_share_groups(source, target, ends, plan.missing_topics)
+    plan.problems += problems
+
+
+def _share_states_elsewhere(place: Place | None) -> list[str]:
+    """What is against a place that has not all partitions of the topic with the states. Which of them has a
+    state follows from how many there are."""
+    if place is None:
+        return []
+    if SHARE_STATE_TOPIC in place.topic_names():
+        entry, count = place.topic(SHARE_STATE_TOPIC), place.partition_count(SHARE_STATE_TOPIC)
+        return [_held_in_part(place, entry, count)] if len(entry.held_partitions) < count else []
+    if place.cluster is None or SHARE_STATE_TOPIC not in place.cluster:
+        return []
+    return [f"topic {SHARE_STATE_TOPIC!r} is in another of the broker's log.dirs: {_MOVE_TOGETHER}"]
 
 
 class _RefusedError(Exception):
