@@ -14,7 +14,7 @@ from logstore import ProducerIdentity, TopicConfig
 from logstore.cli.commands.files import BATCH
 from tests.cli.helpers import QUIET, answer, numbered, run, start
 from tests.cli.test_records import as_record
-from tests.exchange.brokers import BROKER
+from tests.exchange.brokers import BROKER, make_broker
 from tests.interop.clients import NewRecord, consume, produce, produce_transactions
 from tests.interop.dump import dump_log
 from tests.interop.fixtures import case_names, load_case
@@ -61,6 +61,18 @@ def test_a_broker_is_known_as_one_and_so_are_its_settings():
     }
     assert answer("info", BROKER, "--json").rows[0]["kind"] == "broker"
     assert answer("info", BROKER, "kept", "--json").rows[0]["settings"]["retention.ms"] == "-1"
+
+
+def test_a_brokers_topic_is_compacted_by_the_broker(tmp_path):
+    """Its settings are shown, and do not count in its directory: there all is kept."""
+    broker = make_broker(tmp_path / "broker")
+    for _ in range(2):  # the first has left a catalogue
+        done = run("compact", broker, "compacted", "--now")
+        assert done.code == 3
+        assert "compacted is a broker's, which compacts" in done.err
+        assert "cleanup.policy" not in done.err
+        assert "cleanup.policy=compact" in answer("info", broker, "compacted").out
+        assert "nothing to delete" in answer("retain", broker).err
 
 
 def test_a_directory_without_the_brokers_metadata():

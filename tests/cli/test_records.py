@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import logstore
 from logstore import Isolation, NewRecord, ProducerIdentity, Record, TopicConfig
 from logstore.cli import streams
+from logstore.cli.commands import cat
 from tests.cli.helpers import PROGRAM, QUIET, TIME_MS, answer, make_store, numbered, program, read, run, start
 from tests.logdir.helpers import QuickFiles
 
@@ -254,6 +255,27 @@ def test_a_follower_says_once_what_was_deleted_before_it_was_read(tmp_path, monk
         monkeypatch.setattr(streams, "wait", wait)
         done = run("tail", tmp_path / "s", "orders", "-f")
     assert (done.code, done.err) == (130, "orders-0: offsets 0 to 2 were deleted before they were read\n")
+
+
+def test_what_is_deleted_before_it_is_read_is_passed_over_and_told(tmp_path, monkeypatch):
+    with logstore.open(tmp_path / "s", config=QUIET) as store:
+        log = store.create_topic("orders", config=TopicConfig(segment_bytes=1_000))[0]
+        for number in range(30):
+            log.extend([b"%d" % number])
+
+        def deleting(*arguments):
+            offsets = range_of(*arguments)
+            log.delete_before(20)
+            return offsets
+
+        range_of = cat._range_of
+        monkeypatch.setattr(cat, "_range_of", deleting)
+        done = answer("cat", tmp_path / "s", "orders", "--json", "--from", "5")
+        assert [row["offset"] for row in done.rows] == [*range(20, 30)]
+        assert done.err == "orders-0: offsets 5 to 19 were deleted before they were read\n"
+        log.delete_before(10)
+        done = answer("cat", tmp_path / "s", "orders", "--json", "--from", "5", "--to", "25")
+        assert [row["offset"] for row in done.rows] == [*range(20, 25)]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["cat", "--help"]])

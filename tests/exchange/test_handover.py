@@ -285,6 +285,10 @@ def test_topics_are_named_by_a_list(tmp_path):
     source = make_store(tmp_path / "store", kept=1)
     with pytest.raises(UnknownTopicError, match="no topic 'other'"):
         logstore.handover(source, tmp_path / "target", topics=["other"])
+    with pytest.raises(UnknownTopicError, match=r"no topic 'kep' in .*; did you mean 'kept'\?"):
+        logstore.handover(source, tmp_path / "target", topics=["kept", "kep"])
+    with pytest.raises(UnknownTopicError, match=r"no topic 'one', 'two' in .*; there are 'kept'"):
+        logstore.handover(source, tmp_path / "target", topics=["one", "kept", "two"])
     with pytest.raises(UsageError, match="give a list"):
         logstore.handover(source, tmp_path / "target", topics="kept")
     assert not (tmp_path / "target").exists()
@@ -531,6 +535,11 @@ def test_a_broker_that_has_not_all_partitions_of_its_cluster_is_refused(tmp_path
     """Also where the last is missing, of which the directories do not tell."""
     broker = make_broker(tmp_path / "broker")
     shutil.rmtree(broker / f"plain-{missing}")
-    with pytest.raises(UsageError, match=r"broker holds partitions .* of 3 only"):
+    with pytest.raises(
+        UsageError, match=r"broker holds partitions .* of 3 only.* move all .* with log_dirs\)"
+    ):
         logstore.handover(broker, tmp_path / "target", topics=["plain"])
     assert not (tmp_path / "target").exists()
+    source = make_store(tmp_path / "store", plain=3)
+    with pytest.raises(UsageError, match=rf"plain-{missing} does not exist\. .* move all .* with log_dirs\)"):
+        logstore.handover(source, broker, accept_settings=True)

@@ -13,6 +13,7 @@ from logstore.broker.storing.shares import ShareStorage
 from logstore.errors import StorageError, UsageError
 from logstore.format.messages.share_records import ShareBatch, ShareKey
 from logstore.format.names import SHARE_STATE_TOPIC
+from logstore.logdir.cluster import ClusterTopic, read_cluster_topics
 from logstore.testing import FAULTS, FaultyFiles, ManualClock, MemoryFiles
 from tests.exchange.brokers import make_broker
 
@@ -165,9 +166,35 @@ def test_a_broker_must_know_the_group_and_its_epochs_are_kept(tmp_path):
         assert found[key] == ShareState(7, 3, 0, (ShareBatch(0, 0, 0, 1), ShareBatch(1, 1, 2, 1)))
 
 
-def make_state_topic(broker):
+@pytest.mark.parametrize("held", [(), (0,), (1,), (0, 1)])
+def test_states_that_are_in_several_directories_of_a_broker_are_refused(tmp_path, monkeypatch, held):
+    """The partition of a state follows from their number, which the directory alone does not tell: a state
+    went into one in which the broker does not look for it."""
+    source, broker = tmp_path / "store", make_broker(tmp_path / "broker")
+    with logstore.open(source) as store:
+        store.create_topic("kept")[0].extend([b"x"] * 4)
+        with store.queue("kept", group="a") as queue:
+            queue.poll(0, max_jobs=1)[0].accept()
+    for number in held:
+        make_state_topic(broker, number)
+
+    def read_with_states(files, path):
+        told = ClusterTopic(SHARE_STATE_TOPIC, uuid.UUID(int=1), dict.fromkeys(range(3), (1,)))
+        return (read_cluster_topics(files, path) or {}) | {SHARE_STATE_TOPIC: told}
+
+    monkeypatch.setattr("logstore.exchange.place.read_cluster_topics", read_with_states)
+    topics = ["kept", SHARE_STATE_TOPIC]
+    elsewhere = r"'__share_group_state'.* another of .* log\.dirs.* move all partitions of the topic into one"
+    with pytest.raises(UsageError, match=elsewhere):
+        logstore.handover(source, broker, topics=topics, accept_settings=True)
+    if held:
+        with pytest.raises(UsageError, match=elsewhere):
+            logstore.handover(broker, tmp_path / "target", topics=topics)
+
+
+def make_state_topic(broker, number=0):
     """As the broker makes it: a directory with an id."""
-    directory = broker / f"{SHARE_STATE_TOPIC}-0"
+    directory = broker / f"{SHARE_STATE_TOPIC}-{number}"
     directory.mkdir()
     (directory / "partition.metadata").write_bytes(b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n")
     (directory / f"{0:020}.log").write_bytes(b"")

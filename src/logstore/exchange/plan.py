@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 
+from logstore.arguments import did_you_mean
 from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, DiskFullError, LogstoreError, UnknownTopicError, UsageError
 from logstore.exchange.marks import read_mark, staged_marks
@@ -39,6 +40,10 @@ from logstore.partition.state.sidecars import read_epochs, read_snapshot, read_t
 
 _KAFKA_RETENTION_MS = 604_800_000
 _UNLIMITED = -1
+_MOVE_TOGETHER = (
+    "start it and let it move all partitions of the topic into one of them (kafka-reassign-partitions.sh, "
+    "with log_dirs)"
+)
 _INDEX_ENTRIES = {INDEX_SUFFIX: OFFSET_INDEX_ENTRY, TIME_INDEX_SUFFIX: TIME_INDEX_ENTRY}
 
 
@@ -122,9 +127,11 @@ def choose_topics(source: Place, names: Iterable[str] | None, *, is_to_broker: b
     if isinstance(names, str):
         raise UsageError(f"topics is {names!r}; give a list of names")
     chosen = list(dict.fromkeys(names))
+    unknown = [name for name in chosen if name not in there]
+    if unknown:
+        hint = did_you_mean(unknown[0] if len(unknown) == 1 else None, there)
+        raise UnknownTopicError(f"there is no topic {', '.join(map(repr, unknown))} in {source.path}{hint}")
     for name in chosen:
-        if name not in there:
-            raise UnknownTopicError(f"there is no topic {name!r} in {source.path}")
         if (
             is_to_broker
             and name.startswith(INTERNAL_PREFIX)
@@ -161,9 +168,7 @@ def plan_handover(
             continue
         _plan_topic(plan, source, target, target_path, name, accept_settings=accept_settings)
     if SHARE_STATE_TOPIC in topics:
-        ends = {each.partition: each.log_end_offset for each in plan.partitions}
-        plan.share_states, problems = plan_share_groups(source, target, ends, plan.missing_topics)
-        plan.problems += problems
+        _plan_share_states(plan, source, target)
     if not abort_transactions:
         _refuse_open_transactions(plan)
     if not plan.problems:
@@ -207,7 +212,7 @@ def _plan_topic(
         return
     is_foreign = source.is_brokers and (source.cluster is None or name not in source.cluster)
     if is_foreign:
-        plan.notes.append(f"the settings of topic {name!r} are not known: there is no metadata log")
+        plan.notes.append(_unknown(source, name))
     if left_out:
         plan.notes.append(f"topic {name!r}: logstore does not have {', '.join(left_out)}")
     if target is None or (not target.is_brokers and name not in target.topic_names()):
@@ -226,12 +231,51 @@ def _plan_topic(
             plan.problems.append(f"{partition} of the source cannot be read: {error}")
 
 
-def _held_in_part(place: Place, entry: TopicEntry, partition_count: int) -> str:
+def _unknown(source: Place, name: str) -> str:
+    """What a broker's directory does not tell of a topic."""
+    if source.cluster is not None:
+        return f"the settings of topic {name!r} are not known: it is not in the metadata log"
     return (
-        f"topic {entry.name!r}: {place.path} holds partitions {shown_numbers(entry.held_partitions)} of "
-        f"{partition_count} only, and a topic is handed over whole. Copy the directories of all partitions "
-        "into one store, and hand that over"
+        f"the settings of topic {name!r} are not known, nor whether it has partitions elsewhere behind its "
+        "last one here: there is no metadata log. If the broker has one, give its place as source_metadata"
     )
+
+
+def _held_in_part(place: Place, entry: TopicEntry, partition_count: int) -> str:
+    told = (
+        f"topic {entry.name!r}: {place.path} holds partitions {shown_numbers(entry.held_partitions)} of "
+        f"{partition_count} only, and a topic is handed over whole. "
+    )
+    if not place.is_brokers:
+        return f"{told}Copy the directories of all partitions into one store, and hand that over"
+    return (
+        f"{told}If the broker has the others in another of its log.dirs, {_MOVE_TOGETHER}. If other brokers "
+        "have them, copy the directories of all partitions into one store, with their lines of "
+        "log-start-offset-checkpoint, and hand that over"
+    )
+
+
+def _plan_share_states(plan: Plan, source: Place, target: Place | None) -> None:
+    elsewhere = [problem for place in (source, target) for problem in _share_states_elsewhere(place)]
+    if elsewhere:
+        plan.problems += elsewhere
+        return
+    ends = {each.partition: each.log_end_offset for each in plan.partitions}
+    plan.share_states, problems = plan_share_groups(source, target, ends, plan.missing_topics)
+    plan.problems += problems
+
+
+def _share_states_elsewhere(place: Place | None) -> list[str]:
+    """What is against a place that has not all partitions of the topic with the states. Which of them has a
+    state follows from how many there are."""
+    if place is None:
+        return []
+    if SHARE_STATE_TOPIC in place.topic_names():
+        entry, count = place.topic(SHARE_STATE_TOPIC), place.partition_count(SHARE_STATE_TOPIC)
+        return [_held_in_part(place, entry, count)] if len(entry.held_partitions) < count else []
+    if place.cluster is None or SHARE_STATE_TOPIC not in place.cluster:
+        return []
+    return [f"topic {SHARE_STATE_TOPIC!r} is in another of the broker's log.dirs: {_MOVE_TOGETHER}"]
 
 
 class _RefusedError(Exception):
@@ -368,8 +412,8 @@ def _check_brokers_partition(target: Place, partition: TopicPartition) -> int:
             directory = f"{target.path}/{mark.set_aside}" if mark is not None else directory
     if not target.files.is_directory(directory):
         raise _RefusedError(
-            f"{directory} does not exist: the broker keeps {partition} in another of its log.dirs, or has "
-            "not created it yet"
+            f"{directory} does not exist. If the broker keeps {partition} in another of its log.dirs, "
+            f"{_MOVE_TOGETHER}; if it has not created it yet, start it"
         )
     topic_id = read_topic_id(target.files, directory)
     if topic_id != told.topic_id:

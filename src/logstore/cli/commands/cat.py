@@ -19,6 +19,7 @@ from logstore.cli.options import Directory, Format, From, Json, Partitions, Quie
 from logstore.cli.output import Output
 from logstore.cli.records import RECORD, WriteRecord, record_writer
 from logstore.cli.times import Place
+from logstore.errors import OffsetOutOfRangeError
 from logstore.logdir.joining import join
 from logstore.model import Isolation, Record
 from logstore.partition.watching.read_only import ReadOnlyLog
@@ -73,9 +74,7 @@ def cat(
         for log in logs:
             offsets = _range_of(log, start, stop, isolation)
             if offsets:
-                found.append(
-                    log.read(offsets.start, offsets.stop, isolation=isolation, on_demand=key is not None)
-                )
+                found.append(_records(out, log, offsets, isolation, on_demand=key is not None))
         if logs and not found:
             out.remark(_nothing_there(topic, logs, isolation))
         records = join(found, by_timestamp=order is Order.TIMESTAMP)
@@ -84,6 +83,29 @@ def cat(
             records = (record for record in records if record.key == wanted)
         for record in islice(records, None if limit is None else min(limit, sys.maxsize)):
             write(record)
+
+
+def _records(
+    out: Output, log: ReadOnlyLog, offsets: range, isolation: Isolation, *, on_demand: bool = False
+) -> Iterator[Record]:
+    """The records of a range. What is deleted before it is read is passed over, and told."""
+    start = offsets.start
+    while start < offsets.stop:
+        try:
+            for record in log.read(start, offsets.stop, isolation=isolation, on_demand=on_demand):
+                yield record
+                start = record.offset + 1
+            return
+        except OffsetOutOfRangeError:
+            first = log.log_start_offset
+            if first <= start:
+                raise
+            _tell_deleted(out, log, start, min(first, offsets.stop))
+            start = first
+
+
+def _tell_deleted(out: Output, log: ReadOnlyLog, start: int, stop: int) -> None:
+    out.remark(f"{log.partition}: offsets {start} to {stop - 1} were deleted before they were read")
 
 
 def _nothing_there(topic: str, logs: Sequence[ReadOnlyLog], isolation: Isolation) -> str:
@@ -186,14 +208,12 @@ def _new_records(
     readable = log.readable_offsets(isolation)
     start = ends.get(number, readable.start)
     if start < readable.start:
-        out.remark(
-            f"{log.partition}: offsets {start} to {readable.start - 1} were deleted before they were read"
-        )
+        _tell_deleted(out, log, start, readable.start)
         start = ends[number] = readable.start
     if start > log.log_end_offset:
         raise CommandError(f"{log.partition} was cut at offset {readable.stop}, behind which it was read")
     if start < readable.stop:
-        yield from log.read(start, readable.stop, isolation=isolation)
+        yield from _records(out, log, range(start, readable.stop), isolation)
         ends[number] = readable.stop
 
 

@@ -10,7 +10,7 @@ import typer
 
 from logstore.cli.commands import Command
 from logstore.cli.errors import WRONG, CommandError, tell_all
-from logstore.cli.opening import logs_of, reading, writing
+from logstore.cli.opening import Settings, logs_of, reading, writing
 from logstore.cli.options import Directory, DryRun, Json, OptionalTopic, Quiet, TopicName
 from logstore.cli.output import Output, Shape
 from logstore.partition.cleaning.reports import CompactionReport
@@ -77,9 +77,7 @@ def compact(
     with writing(directory) as store, out.progress("compacting") as on_bytes:
         found = store[topic]
         if not found.config.compacts:
-            raise CommandError(
-                f"topic {topic} is not compacted: its cleanup.policy is {found.config.cleanup_policy}", WRONG
-            )
+            raise _not_compacted(directory, found)
         reports = found.compact(
             now=now,
             dry_run=dry_run,
@@ -98,6 +96,16 @@ def compact(
         elif reports and not any(report.round_count for report in reports.values()):
             out.remark("nothing to compact yet; --now does not wait until it is worth it")
     return tell_all(damaged)
+
+
+def _not_compacted(directory: str, topic: Topic) -> CommandError:
+    if Settings(directory).is_brokers:
+        return CommandError(
+            f"topic {topic.name} is a broker's, which compacts and deletes by its settings when it runs; "
+            "here all of it is kept. `logstore handover` takes it, with its settings, to a store of your own"
+        )
+    policy = topic.config.cleanup_policy
+    return CommandError(f"topic {topic.name} is not compacted: its cleanup.policy is {policy}", WRONG)
 
 
 def _show_compacted(out: Output, reports: Iterable[CompactionReport]) -> None:
