@@ -7,7 +7,6 @@ Then: curl -N http://127.0.0.1:8000/events/prices/0
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator
 
 import uvicorn
@@ -17,7 +16,6 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from logstore import Record, aio
-from logstore.errors import ClosedError
 
 HEARTBEAT_SECONDS = 15.0
 
@@ -35,8 +33,6 @@ async def stream(log: aio.AsyncLog, start: int | None) -> AsyncIterator[str]:
             yield event_of(await asyncio.wait_for(anext(records), HEARTBEAT_SECONDS))
         except TimeoutError:
             yield ": still here\n\n"
-        except ClosedError:  # the server ends
-            return
 
 
 async def events(request: Request) -> Response:
@@ -61,17 +57,5 @@ def application(path: str) -> Starlette:
     return Starlette(routes=[Route("/events/{topic}/{partition:int}", events)], lifespan=opened)
 
 
-class Server(uvicorn.Server):
-    """When it is stopped, it closes the store first, which ends the streams. It would wait for them."""
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        app = self.config.app
-        assert isinstance(app, Starlette)
-        try:
-            await app.state.store.close()
-        finally:
-            await super().shutdown(sockets)
-
-
-if __name__ == "__main__":
-    Server(uvicorn.Config(application("data"), port=8000)).run()
+if __name__ == "__main__":  # streams have no end, so the server ends them when it is told to end
+    uvicorn.run(application("data"), port=8000, timeout_graceful_shutdown=1)

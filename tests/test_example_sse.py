@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import socket
+import subprocess
+import sys
 import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+import logstore
 
 httpx = pytest.importorskip("httpx")
 uvicorn = pytest.importorskip("uvicorn")
@@ -28,7 +33,7 @@ class Served:
     """The example's application, its address, and the synchronous store behind it."""
 
     def __init__(self, app, server):
-        self._app, self._server = app, server
+        self._app = app
         port = server.servers[0].sockets[0].getsockname()[1]
         self.url = f"http://127.0.0.1:{port}/events/prices/0"
         self.store = app.state.store
@@ -36,9 +41,6 @@ class Served:
 
     def append(self, *numbers):
         self.log.sync.extend([b"%d" % number for number in numbers])
-
-    def stop(self):
-        self._server.should_exit = True
 
     def until(self, waiting_count):
         """Wait until so many followers wait for a record."""
@@ -53,8 +55,10 @@ def served(path, heartbeat_seconds=15.0):
     example = load_example()
     example.HEARTBEAT_SECONDS = heartbeat_seconds
     app = example.application(str(path))
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", ws="none")
-    server = example.Server(config)
+    config = uvicorn.Config(
+        app, host="127.0.0.1", port=0, log_level="error", ws="none", timeout_graceful_shutdown=5
+    )
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
@@ -167,7 +171,43 @@ def test_a_server_that_stops_closes_the_store_though_clients_listen(tmp_path):
             site.until(1)
             site.append(2)
             assert take(lines, 1) == [("0:1", "2")]
-            site.stop()
-            assert [line for line in lines if line] == []  # the answer ends, and is whole
     with pytest.raises(Exception, match="closed"):
         store["prices"]
+
+
+RUN = """
+import runpy, sys, uvicorn
+run = uvicorn.run
+uvicorn.run = lambda app, *, port, **settings: run(app, port=int(sys.argv[2]), **settings)
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
+
+def test_it_ends_when_it_is_told_to_though_browsers_listen(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    program = subprocess.Popen([sys.executable, "-c", RUN, EXAMPLE, port], cwd=tmp_path)
+    try:
+        with opened_stream(f"http://127.0.0.1:{port}/events/prices/0"):
+            program.terminate()
+            program.wait(20)
+    finally:
+        program.kill()
+        program.wait()
+    logstore.open(tmp_path / "data").close()
+
+
+@contextmanager
+def opened_stream(url):
+    """An answer that goes on, once the server is there."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            with httpx.stream("GET", url) as response:
+                assert response.status_code == 200
+                yield
+                return
+        except httpx.ConnectError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
