@@ -65,6 +65,12 @@ def changed(before, change):
         ),
         ({"retention.ms": "1"}, {"settings": {"segment.ms": "5"}, "replaces": True}, {"segment.ms": "5"}),
         ({}, {"settings": {}, "appended": {"cleanup.policy": "compact"}}, {"cleanup.policy": "compact"}),
+        (
+            {"of.next.year": "true"},  # a newer node has set it, while nodes are updated one after the other
+            {"settings": {"retention.ms": "7000"}},
+            {"of.next.year": "true", "retention.ms": "7000"},
+        ),
+        ({"of.next.year": "true"}, {"settings": {"segment.ms": "5"}, "replaces": True}, {"segment.ms": "5"}),
     ],
 )
 def test_what_was_given_is_kept(before, change, after):

@@ -24,9 +24,15 @@ def config_of(directory: LogDirectory, topic: Topic) -> TopicConfig:
     Raises:
         InvalidConfigError: one is wrong.
     """
+    return TopicConfig.from_properties(
+        {**directory.config.topic.to_properties(), **known_settings(topic.config)}
+    )
+
+
+def known_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Those that this version knows."""
     known = TopicConfig.setting_names()
-    own = {name: value for name, value in topic.config.items() if name in known}
-    return TopicConfig.from_properties({**directory.config.topic.to_properties(), **own})
+    return {name: value for name, value in settings.items() if name in known}
 
 
 def own_settings(directory: LogDirectory, config: TopicConfig) -> dict[str, str]:

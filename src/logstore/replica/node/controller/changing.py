@@ -45,7 +45,7 @@ from logstore.format.names import (
 )
 from logstore.logdir.directory import LogDirectory
 from logstore.replica.coordination.interface import Control, Topic, View
-from logstore.replica.node.assigning import config_of, described, own_settings
+from logstore.replica.node.assigning import config_of, described, known_settings, own_settings
 from logstore.replica.node.controller.awaiting import await_view
 from logstore.replica.node.controller.placement import place
 from logstore.replica.rules.electing import elect
@@ -280,12 +280,14 @@ class ClusterTopics:
         defaults = self._directory.config.topic.to_properties()
 
         def change(before: Mapping[str, str]) -> dict[str, str]:
-            now = TopicConfig.from_properties({**defaults, **before})
+            known = known_settings(before)
+            now = TopicConfig.from_properties({**defaults, **known})
             settings = changed_settings(defaults, now, wanted)
             TopicConfig.from_properties(settings)
-            own = _given(before, wanted, settings)
+            own = _given(known, wanted, settings)
             TopicConfig.from_properties({**defaults, **own})
-            return own
+            newer = {} if wanted.replaces else {name: before[name] for name in before.keys() - known.keys()}
+            return {**newer, **own}  # what newer nodes have set stays
 
         if is_trial:
             change(self._topic(self._view(), wanted.name).config)
