@@ -65,6 +65,7 @@ class Leader:
         self.requests = []
         self.refused = {}
         self.sizes = {}
+        self.batch_bytes = 1
 
     def connect(self, endpoint):
         return self
@@ -74,6 +75,7 @@ class Leader:
 
     def fetch(self, request):
         self.requests.append(request)
+        self._is_empty = True
         found = tuple(self._found(each) for each in request.partitions)
         if any(each.data or each.error is not NONE for each in found):
             return Answered(FetchResult(found))
@@ -87,9 +89,13 @@ class Leader:
         error = self.refused.get(row.partition.partition, NONE)
         if error is not NONE:
             return FetchedPartition(row.partition, error)
-        left = self.sizes.get(row.partition.partition, 0) - row.offset
-        data = bytes(max(min(left, row.max_bytes), 0))
-        return FetchedPartition(row.partition, NONE, data, high_watermark=0, log_start_offset=0)
+        size = self.sizes.get(row.partition.partition, 0)
+        room = row.max_bytes // self.batch_bytes * self.batch_bytes
+        if self._is_empty:  # the first batch comes however large it is
+            room = max(room, self.batch_bytes)
+        data = bytes(max(min(size - row.offset, room), 0))
+        self._is_empty = self._is_empty and not data
+        return FetchedPartition(row.partition, NONE, data, high_watermark=size, log_start_offset=0)
 
 
 @pytest.fixture
@@ -98,13 +104,18 @@ def leader():
 
 
 @pytest.fixture
-def fetchers(leader):
+def limit():
+    return None
+
+
+@pytest.fixture
+def fetchers(leader, limit):
     opened = Fetchers(
         lambda: Member(2, 1),
         lambda node_id: Endpoint("PLAINTEXT", "localhost", 1),
         leader.connect,
         lambda topic: None,
-        CatchUpLimit(None, lambda: time.monotonic() * 1_000),
+        CatchUpLimit(limit, lambda: time.monotonic() * 1_000),
     )
     yield opened
     opened.close()
@@ -170,6 +181,27 @@ def test_who_has_fallen_behind_copies_in_pieces_beside_others(leader, fetchers):
     pieces = [rows for rows in beside if rows and max(row.max_bytes for row in rows) < MAX_PARTITION_BYTES]
     assert len(pieces) > len(beside) / 2
     assert max(sum(row.max_bytes for row in rows) for rows in pieces) <= MAX_PARTITION_BYTES / 8
+
+
+@pytest.mark.parametrize("limit", [None, 20_000_000])
+def test_batches_larger_than_a_piece_come_though_others_always_have_records(leader, fetchers):
+    """What is first in an answer gives a batch of any size, and the others only what has room."""
+    leader.batch_bytes = MAX_PARTITION_BYTES // 2
+    leader.sizes = {0: 10**12, 1: 2 * MAX_PARTITION_BYTES, 2: 2 * MAX_PARTITION_BYTES}
+    behind = [Follower(number, is_in_sync=False) for number in (1, 2)]
+    for follower in (Follower(0), *behind):
+        fetchers.follow(follower)
+    eventually(lambda: all(each.offset == 2 * MAX_PARTITION_BYTES for each in behind), MANY_SECONDS)
+
+
+def test_of_many_more_are_asked_for_at_once(leader, fetchers):
+    behind = [Follower(number, is_in_sync=False) for number in range(200)]
+    leader.sizes = dict.fromkeys(range(200), 2 * MAX_PARTITION_BYTES)
+    for follower in (*behind, Follower(200)):
+        fetchers.follow(follower)
+    eventually(lambda: all(each.offset == 2 * MAX_PARTITION_BYTES for each in behind), MANY_SECONDS)
+    counts = {len(request.partitions) - 1 for request in leader.requests if len(request.partitions) > 1}
+    assert 201 // 32 in counts
 
 
 def test_who_has_fallen_behind_alone_copies_as_fast_as_it_can(leader, fetchers):

@@ -37,6 +37,9 @@ _PIECES: Final = 2
 """What replicas that are not in sync may ask for beside those that are: an acknowledgement waits for up to
 two answers with such pieces. With a megabyte for each, one record in a hundred waited 11 ms in place of 6, at
 about the same rate of copying."""
+_PARTITIONS_OF_A_PIECE: Final = 32
+"""What a request costs grows with the partitions, so more of many are asked for at once. Of 600 they come at
+four fifths of the rate of megabytes, and at half of it if two are asked for at a time."""
 _PAUSE_SECONDS: Final = 0.05
 """Before the first attempt after one that brought nothing; each further one waits twice as long."""
 _LONGEST_PAUSE_SECONDS: Final = 1.0
@@ -188,6 +191,9 @@ class _Leader:
         """What the leader has told last of each, if it was empty. The thread's."""
         self._copying: dict[PartitionReplica, None] = {}
         """Those that were not in sync when they got records last; first who waits longest. The thread's."""
+        self._large: set[PartitionReplica] = set()
+        """Those whose next batch is larger than a piece: of a request only the first partition that has
+        anything gives a batch beyond its limit (KIP-74). The thread's."""
         self._delayed: dict[PartitionReplica, _Delay] = {}
         """Those that had trouble."""
         self._has_changed = False
@@ -310,20 +316,21 @@ class _Leader:
             planned = [each for each in planned if each.replica not in behind]
             return planned, [each.row for each in planned], min(wait_ms, most_ms)
         piece_bytes = min(limit.piece_bytes(len(behind) or 1), MAX_PARTITION_BYTES)
-        return planned, _cut(planned, behind, piece_bytes), most_ms
+        return planned, _cut(planned, behind - self._large, piece_bytes), most_ms
 
     def _in_pieces(self, planned: list[_Planned]) -> tuple[list[_Planned], list[FetchPartition]]:
         """What those that have fallen behind may ask for, if others are in sync: a few at a time."""
-        for replica in [each for each in self._copying if each.is_in_sync]:
-            del self._copying[replica]
-        behind = {each.replica for each in planned if each.replica in self._copying}
+        there = {each.replica for each in planned}
+        behind = self._copying = {
+            each: None for each in self._copying if each in there and not each.is_in_sync
+        }
         if not behind or len(behind) == len(planned):
             return planned, [each.row for each in planned]
-        chosen = set(islice((each for each in self._copying if each in behind), _PIECES))
-        for replica in chosen:
-            self._copying[replica] = self._copying.pop(replica)
+        chosen = set(islice(behind, max(_PIECES, len(planned) // _PARTITIONS_OF_A_PIECE)))
+        for replica in chosen:  # to the end of the row
+            behind[replica] = behind.pop(replica)
         planned = [each for each in planned if each.replica in chosen or each.replica not in behind]
-        return planned, _cut(planned, chosen, _PIECE_BYTES)
+        return planned, _cut(planned, chosen - self._large, _PIECE_BYTES)
 
     def _ask(self, rows: list[FetchPartition], wait_ms: int) -> FetchResult | None:
         """None if the leader cannot be asked, or if there is something else to ask before it has answered."""
@@ -385,18 +392,23 @@ class _Leader:
                 continue
             was_reached = True
             if is_answer:
-                self._note_answer(replica, outcome)
+                self._note_answer(each, outcome)
             else:
                 self._delay_refused(replica)
                 self._note_refusal(replica, outcome)
         return was_reached
 
-    def _note_answer(self, replica: PartitionReplica, outcome: FetchedPartition) -> None:
-        if outcome.data and not replica.is_in_sync:
+    def _note_answer(self, planned: _Planned, outcome: FetchedPartition) -> None:
+        replica = planned.replica
+        if outcome.data:
+            self._large.discard(replica)
+        if replica.is_in_sync:
+            self._copying.pop(replica, None)
+        elif outcome.data:
             self._fetchers.limit.note(len(outcome.data))
             self._copying.setdefault(replica)
-        elif self._copying:
-            self._copying.pop(replica, None)
+        elif outcome.high_watermark > planned.fetch.offset:
+            self._large.add(replica)
         replica.note_well()
         self._known.pop(replica, None)
         if not outcome.data:
