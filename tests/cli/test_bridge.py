@@ -75,7 +75,7 @@ def test_with_a_password(tmp_path, monkeypatch):
                 assert "has closed the connection" in run(*command).err
             assert run(*command, "--user", "alice").code == 2
             monkeypatch.setenv("LOGSTORE_PASSWORD", "another")
-            assert run(*command, "--user", "alice").code != 0
+            assert run(*command, "--user", "alice").code == 3
             monkeypatch.setenv("LOGSTORE_PASSWORD", "a long password")
             answer(*command, "--user", "alice")
             assert run(*command, "--ca", tmp_path / "nothing").code == 2

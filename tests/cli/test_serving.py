@@ -3,6 +3,7 @@ second: one process, which imports the engine."""
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -11,10 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import logstore
 from logstore.cli import serving
 from logstore.cli.app import app
 from logstore.cli.commands.serve import SERVED
 from logstore.cli.serving import Serving, parse_plain
+from logstore.security import ClientTls
+from tests.wire.security.certificates import OPENSSL, Authority
 
 WORDS = [
     "shop",
@@ -31,6 +35,9 @@ WORDS = [
     "--quiet",
     "-q",
     "--allow-anonymous",
+    "--certificate",
+    "--key",
+    "--client-ca",
     "--listen=x:1",
     "--",
     "-",
@@ -82,6 +89,38 @@ def test_the_usual_ways_are_plain():
 )
 def test_typer_reads_the_others(words):
     assert parse_plain(words) is None
+
+
+@pytest.mark.skipif(OPENSSL is None, reason="the program openssl, which makes certificates, is missing")
+def test_with_certificates(tmp_path, monkeypatch, capsysbinary):
+    """Clients without one are not let in; a Unix socket is for the same user, and needs none."""
+    authority = Authority(tmp_path / "ca")
+    certificate, key = authority.certify("server", "/CN=server", ["127.0.0.1"])
+    clients = ClientTls(authority.root, *authority.certify("client", "/CN=client"))
+    heard = []
+
+    def ask():
+        first, second = map(json.loads, capsysbinary.readouterr().out.splitlines())
+        heard.append(logstore.connect(second["address"]).topics())
+        with logstore.connect(first["address"], tls=clients) as connected:
+            heard.append(connected.topics())
+        for tls in (None, ClientTls(authority.root)):
+            with pytest.raises(logstore.RetriableError):
+                logstore.connect(first["address"], tls=tls, request_timeout_ms=500)
+        return True
+
+    monkeypatch.setattr(serving, "until_told", lambda: Told(ask))
+    words = ["--listen", "127.0.0.1:0", "--listen", tmp_path / "socket", "--certificate", certificate]
+    words += ["--key", key, "--client-ca", authority.root, "--json", tmp_path / "shop"]
+    assert serving.run_plain(parse_plain(list(map(str, words)))) == 0
+    assert heard == [{}, {}]
+
+
+def test_a_key_without_a_certificate(tmp_path, capsysbinary):
+    with pytest.raises(SystemExit) as ended:
+        app(["serve", str(tmp_path / "shop"), "--key", "server.key"])
+    assert ended.value.code == 2
+    assert b"--certificate" in capsysbinary.readouterr().err
 
 
 def test_what_is_said_has_the_fields_of_the_documentation(tmp_path, monkeypatch, capsysbinary):

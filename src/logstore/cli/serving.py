@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from logstore.cli import remarks, streams
 from logstore.cli.ending import LOOK_SECONDS, until_told
@@ -15,6 +15,9 @@ from logstore.config import StoreConfig, TopicConfig, parse_settings
 from logstore.errors import LogstoreError
 from logstore.store import open_store
 from logstore.wire.handlers.settings import ListenerConfig
+
+if TYPE_CHECKING:
+    from logstore.wire.security.tls import ServerTls
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:9092"
 
@@ -38,6 +41,11 @@ class Serving(NamedTuple):
     """The file of a node, which says all the rest."""
     is_new_cluster: bool = False
     """Whether the node begins another cluster, since the coordinator has lost its own."""
+    certificate: str | None = None
+    key: str | None = None
+    """None: it is in the same file."""
+    client_ca: str | None = None
+    """Whose certificates clients have to show; None if they need none."""
 
 
 def serve(wanted: Serving) -> None:
@@ -62,6 +70,7 @@ def serve(wanted: Serving) -> None:
         )
         return
     found = _settings(wanted.settings)
+    tls = _tls_of(wanted)
     store_config = StoreConfig(**found[StoreConfig], topic=TopicConfig(**found[TopicConfig]))
     listener_config = ListenerConfig(**found[ListenerConfig])
     ended = until_told()
@@ -73,6 +82,7 @@ def serve(wanted: Serving) -> None:
                     each,
                     advertised=wanted.advertised,
                     allow_anonymous=wanted.allow_anonymous,
+                    tls=None if "/" in each else tls,  # a Unix socket is for the same user alone
                     config=listener_config,
                 )
             )
@@ -88,6 +98,24 @@ def serve(wanted: Serving) -> None:
             store.directory.check_lock()
         if not wanted.is_quiet:
             streams.tell("closing")
+
+
+def _tls_of(wanted: Serving) -> ServerTls | None:
+    """
+    Raises:
+        UsageError: the files have something else.
+        StorageError: they cannot be read.
+    """
+    if wanted.certificate is None:
+        return None
+    from logstore.wire.security.tls import ServerTls  # most have none
+
+    return ServerTls(
+        wanted.certificate,
+        wanted.key,
+        client_ca=wanted.client_ca,
+        require_client_certificate=wanted.client_ca is not None,
+    )
 
 
 def _settings(texts: Sequence[str]) -> dict[type[Any], dict[str, Any]]:
@@ -107,7 +135,13 @@ _FLAGS: Final = {
     "-q": "is_quiet",
     "--allow-anonymous": "allow_anonymous",
 }
-_TEXTS: Final = {"--advertised": "advertised", "--config": "config"}
+_TEXTS: Final = {
+    "--advertised": "advertised",
+    "--config": "config",
+    "--certificate": "certificate",
+    "--key": "key",
+    "--client-ca": "client_ca",
+}
 _LISTS: Final = {"--listen": "addresses", "--set": "settings"}
 
 
@@ -135,7 +169,8 @@ def parse_plain(words: Sequence[str]) -> Serving | None:
         return Serving(**found) if found.keys() <= {"config", "is_json", "is_quiet"} else None
     is_whole = "directory" in found and all("=" in text for text in found.get("settings", ()))
     is_one = "advertised" not in found or len(found.get("addresses", ())) < 2
-    return Serving(**found) if is_whole and is_one else None
+    has_tls = "certificate" in found or not found.keys() & {"key", "client_ca"}
+    return Serving(**found) if is_whole and is_one and has_tls else None
 
 
 def run_plain(wanted: Serving) -> int:

@@ -210,15 +210,22 @@ def _sasl_of(login: Login) -> Sasl | None:
 def _connected(
     address: str, login: Login, ended: SafeEvent, out: Output, *, follow: bool
 ) -> Iterator[RemoteStore | None]:
-    """The cluster; with ``follow`` it may come later. None if the command is to end before."""
-    from logstore.connected import connect  # as above
+    """The cluster; with ``follow`` it may come later. None if the command is to end before.
+
+    Raises:
+        CommandError: the brokers do not let us in.
+    """
+    from logstore.connected import connect, prepare_connection  # as above
 
     tls = _tls_of(login) if login.is_encrypted else None
     sasl = _sasl_of(login)
+    prepare_connection(address, tls=tls, sasl=sasl).close()  # refuses what is no address
     wait, found = _FIRST_WAIT_SECONDS, None
     while found is None and not ended.is_set():
         try:
             found = connect(address, tls=tls, sasl=sasl)
+        except UsageError as error:
+            raise CommandError(str(error)) from error
         except RetriableError as error:
             if not follow:
                 raise

@@ -51,6 +51,18 @@ Advertised = Annotated[
 AllowAnonymous = Annotated[
     bool, typer.Option("--allow-anonymous", help="let everybody in who can reach it from other machines")
 ]
+Certificate = Annotated[
+    str | None, typer.Option("--certificate", metavar="FILE", help="ours, in PEM: clients connect with TLS")
+]
+Key = Annotated[
+    str | None, typer.Option("--key", metavar="FILE", help="of --certificate, if it is in another file")
+]
+ClientCa = Annotated[
+    str | None,
+    typer.Option(
+        "--client-ca", metavar="FILE", help="clients have to show a certificate of these authorities"
+    ),
+]
 SettingTexts = Annotated[
     list[str] | None,
     typer.Option(
@@ -66,6 +78,9 @@ def serve(
     listen: Addresses = None,
     advertised: Advertised = None,
     allow_anonymous: AllowAnonymous = False,
+    certificate: Certificate = None,
+    key: Key = None,
+    client_ca: ClientCa = None,
     settings: SettingTexts = None,
     config: ConfigFile = None,
     new_cluster: NewCluster = False,
@@ -77,7 +92,8 @@ def serve(
     When clients can connect, a line says where.
     """
     if config is not None:
-        if directory is not None or listen or advertised is not None or allow_anonymous or settings:
+        others = (directory, listen, advertised, allow_anonymous, certificate, key, client_ca, settings)
+        if any(others):
             raise CommandError("--config goes alone: the file says all the rest", WRONG)
         serving.serve(Serving(config=config, is_new_cluster=new_cluster, is_json=json, is_quiet=quiet))
         return
@@ -88,6 +104,8 @@ def serve(
     addresses = listen or [DEFAULT_ADDRESS]
     if advertised is not None and len(addresses) > 1:
         raise CommandError("--advertised is for one address; give --listen once", WRONG)
+    if certificate is None and (key is not None or client_ca is not None):
+        raise CommandError("--key and --client-ca need --certificate FILE", WRONG)
     for text in settings or []:
         if "=" not in text:
             raise CommandError(f"--set {text}: give a name and a value, as in --set num.partitions=3", WRONG)
@@ -100,6 +118,9 @@ def serve(
             settings=settings or (),
             is_json=json,
             is_quiet=quiet,
+            certificate=certificate,
+            key=key,
+            client_ca=client_ca,
         )
     )
 
