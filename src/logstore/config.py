@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from logstore.arguments import did_you_mean, shown
@@ -291,6 +292,7 @@ class TopicConfig(Checked):
         return "delete" in self.cleanup_policy
 
     @classmethod
+    @cache
     def setting_names(cls) -> frozenset[str]:
         """The names of all settings, in Kafka's spelling."""
         return frozenset(field.name.replace("_", ".") for field in fields(cls))

@@ -157,7 +157,7 @@ class SharedStore(RemoteStore):
                 store.close()
 
     def _keep(self) -> None:
-        """Until the end: own the directory as soon as nobody does, and no longer than it is there."""
+        """Own the directory whenever no other process does, and only while it is there; until the end."""
         seconds = _LOOK_SECONDS
         told_at: dict[str, float] = {}
         while not self._ended.wait(seconds):

@@ -69,9 +69,11 @@ def test_with_a_password(tmp_path, monkeypatch):
         store.create_topic("orders")[0].append(b"1")
         with store.listen("127.0.0.1:0", sasl_enabled_mechanisms="SCRAM-SHA-256") as listener:
             command = "bridge", "pull", listener.address, tmp_path / "here", "orders"
-            hasty = partial(logstore.connect, request_timeout_ms=500)  # it is asked again until then
+            hasty = partial(
+                logstore.connected.prepare_connection, request_timeout_ms=500
+            )  # it is asked again until then
             with monkeypatch.context() as patch:
-                patch.setattr(logstore.connected, "connect", hasty)
+                patch.setattr(logstore.connected, "prepare_connection", hasty)
                 assert "has closed the connection" in run(*command).err
             assert run(*command, "--user", "alice").code == 2
             monkeypatch.setenv("LOGSTORE_PASSWORD", "another")

@@ -87,14 +87,20 @@ def test_a_broker_is_given_the_records_under_its_own_ids_and_checkpoints(tmp_pat
     assert contents(broker, "kept") == [[]]
 
 
-def test_what_is_there_already_is_never_replaced(tmp_path):
-    source = make_store(tmp_path / "store", kept=1)
-    broker = make_broker(tmp_path / "broker")
+def hand_over_twice(source, broker):
+    """What the broker has then; the second call changes nothing."""
     logstore.handover(source, broker, accept_settings=True)
     before = listed(broker)
     again = logstore.handover(source, broker, accept_settings=True)
     assert [each.was_placed for each in again.partitions] == [True]
     assert listed(broker) == before
+    return before
+
+
+def test_what_is_there_already_is_never_replaced(tmp_path):
+    source = make_store(tmp_path / "store", kept=1)
+    broker = make_broker(tmp_path / "broker")
+    before = hand_over_twice(source, broker)
     other = make_store(tmp_path / "other", kept=1)
     with pytest.raises(UsageError, match=r"kept-0 has records in the target .*hand over to an empty topic"):
         logstore.handover(other, broker, accept_settings=True)
@@ -110,11 +116,7 @@ def test_a_log_of_which_records_were_deleted_is_known_again(tmp_path, deleted):
         segments = store["kept"][0].segment_count
     assert segments == len(list((source / "kept-0").glob("*.log")))
     broker = make_broker(tmp_path / "broker")
-    logstore.handover(source, broker, accept_settings=True)
-    before = listed(broker)
-    again = logstore.handover(source, broker, accept_settings=True)
-    assert [each.was_placed for each in again.partitions] == [True]
-    assert listed(broker) == before
+    hand_over_twice(source, broker)
     other = make_store(tmp_path / "other", kept=1)
     with logstore.open(other, config=QUIET) as store:
         store["kept"][0].delete_before(deleted)

@@ -22,6 +22,9 @@ Partitions = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON, one object a line")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress and no remarks")]
+Key = Annotated[
+    str | None, typer.Option("--key", metavar="FILE", help="of --certificate, if it is in another file")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="change nothing, and say what would be done")]
 
 

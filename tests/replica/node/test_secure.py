@@ -110,6 +110,7 @@ def test_a_node_that_was_not_told_how_follows_nobody(tmp_path, authority, caplog
         cluster.stop(3)
         cluster.start(3, peer_tls=None)
         with cluster.connect() as remote:
+            eventually(lambda: all(len(node.view.living) == 3 for node in cluster.nodes.values()))
             remote.create_topic("t", partitions=3)  # of a single one it may be the leader
             eventually(lambda: "listens with SSL, and this one connects with PLAINTEXT" in caplog.text)
     finally:

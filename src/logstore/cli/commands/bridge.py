@@ -14,7 +14,7 @@ from logstore.cli.commands import Command
 from logstore.cli.ending import until_told
 from logstore.cli.errors import WRONG, CommandError
 from logstore.cli.opening import check_store
-from logstore.cli.options import Json, Quiet
+from logstore.cli.options import Json, Key, Quiet
 from logstore.cli.output import OnBytes, Output, Shape
 from logstore.errors import InvalidConfigError, RetriableError, StorageError, UsageError
 from logstore.format.metadata import encode_base64_uuid
@@ -84,9 +84,6 @@ Authorities = Annotated[
 ]
 Certificate = Annotated[
     str | None, typer.Option("--certificate", metavar="FILE", help="our own, for brokers that ask who we are")
-]
-Key = Annotated[
-    str | None, typer.Option("--key", metavar="FILE", help="of --certificate, if it is in another file")
 ]
 User = Annotated[str | None, typer.Option("--user", help="log in, by --password")]
 Mechanism = Annotated[
@@ -215,28 +212,25 @@ def _connected(
     Raises:
         CommandError: the brokers do not let us in.
     """
-    from logstore.connected import connect, prepare_connection  # as above
+    from logstore.connected import prepare_connection  # as above
 
     tls = _tls_of(login) if login.is_encrypted else None
     sasl = _sasl_of(login)
-    prepare_connection(address, tls=tls, sasl=sasl).close()  # refuses what is no address
-    wait, found = _FIRST_WAIT_SECONDS, None
-    while found is None and not ended.is_set():
-        try:
-            found = connect(address, tls=tls, sasl=sasl)
-        except UsageError as error:
-            raise CommandError(str(error)) from error
-        except RetriableError as error:
-            if not follow:
-                raise
-            out.remark(f"{error}. Trying again")
-            ended.wait(wait)
-            wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
-    if found is None:
-        yield None
-        return
-    with found:
-        yield found
+    wait, is_there = _FIRST_WAIT_SECONDS, False
+    with prepare_connection(address, tls=tls, sasl=sasl) as cluster:
+        while not is_there and not ended.is_set():
+            try:
+                cluster.check()
+                is_there = True
+            except UsageError as error:
+                raise CommandError(str(error)) from error
+            except RetriableError as error:
+                if not follow:
+                    raise
+                out.remark(f"{error}. Trying again")
+                ended.wait(wait)
+                wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
+        yield cluster if is_there else None
 
 
 def _run(bridged: PullBridge | PushBridge, ended: SafeEvent, out: Output, *, follow: bool) -> None:

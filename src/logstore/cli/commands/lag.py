@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Annotated, Any, Final
 
@@ -15,6 +16,7 @@ from logstore.cli.options import Directory, Json, Quiet
 from logstore.cli.output import Output, Shape
 from logstore.errors import CorruptionError, UnknownTopicError
 from logstore.store import Store
+from logstore.topic import Topic
 
 LAG: Final = Shape(
     "a committed offset (`lag DIR`)",
@@ -65,16 +67,19 @@ def lag(directory: Directory, group: GroupName = None, json: Json = False, quiet
 
 def _code_of(store: Store) -> int:
     """The exit code for what could not be read: damage says more than a missing permission."""
-    codes = set()
+    codes: set[int] = set()
     for name in store:
         with suppress(UnknownTopicError):  # deleted meanwhile
-            topic = store[name]
-            for number in topic.held_partitions:
-                try:
-                    _ = topic[number].log_end_offset  # looks at the files
-                except (CorruptionError, OSError) as error:
-                    codes.add(explain(error)[0])
+            codes.update(_codes_of(store[name]))
     return CANNOT if codes == {CANNOT} else FOUND
+
+
+def _codes_of(topic: Topic) -> Iterator[int]:
+    for number in topic.held_partitions:
+        try:
+            _ = topic[number].log_end_offset  # looks at the files
+        except (CorruptionError, OSError) as error:
+            yield explain(error)[0]
 
 
 COMMANDS: Final = (Command("lag", lag, (LAG,)),)

@@ -9,7 +9,7 @@ import typer
 from logstore.cli import serving
 from logstore.cli.commands import Command
 from logstore.cli.errors import WRONG, CommandError
-from logstore.cli.options import Json, Quiet
+from logstore.cli.options import Json, Key, Quiet
 from logstore.cli.output import Shape
 from logstore.cli.serving import DEFAULT_ADDRESS, Serving
 
@@ -53,9 +53,6 @@ AllowAnonymous = Annotated[
 ]
 Certificate = Annotated[
     str | None, typer.Option("--certificate", metavar="FILE", help="ours, in PEM: clients connect with TLS")
-]
-Key = Annotated[
-    str | None, typer.Option("--key", metavar="FILE", help="of --certificate, if it is in another file")
 ]
 ClientCa = Annotated[
     str | None,

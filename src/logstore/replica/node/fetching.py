@@ -253,12 +253,13 @@ class _Leader:
         """One request. Returns for how many seconds there is nothing to do, or no way to do it."""
         replicas, soonest = self._due()
         planned = self._plan(replicas)
-        rows = [each.row for each in planned]
         wait_ms = min(MAX_WAIT_MS, math.ceil(soonest * 1000))
         if self._fetchers.limit.is_set:
             planned, rows, wait_ms = self._within_limit(planned, wait_ms)
         elif self._copying:
             planned, rows = self._in_pieces(planned)
+        else:
+            rows = [each.row for each in planned]
         if not planned:
             return min(_PAUSE_SECONDS, wait_ms / 1000) if replicas else soonest
         result = self._ask(rows, wait_ms)
