@@ -28,6 +28,7 @@ LEAST_CLEANER_MAP_BYTES = 1024 * 1024
 _POLICIES = {"delete", "compact", "compact,delete", "delete,compact"}
 _COMPRESSION_TYPES = {"producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"}
 _TIMESTAMP_TYPES = {"CreateTime", "LogAppendTime"}
+_MIGRATIONS = {"bidirectional", "disabled", "downgrade", "upgrade"}
 _MAX_INT32 = 2**31 - 1
 
 
@@ -467,6 +468,10 @@ class StoreConfig(Checked):
     """How often members of the newer protocol are told to send heartbeats."""
     group_consumer_max_size: int = 2**31 - 1
     """How many members a group of the newer protocol may have."""
+    group_consumer_migration_policy: str = "bidirectional"
+    """Whether a group with members becomes one of the newer protocol when the first member of that joins
+    (``upgrade``), a classic one when the last such member has gone (``downgrade``), both, or neither
+    (``disabled``). A group without members always takes the protocol of the first one that joins."""
 
     # Share groups
 
@@ -491,6 +496,7 @@ class StoreConfig(Checked):
         for setting, low, high in _STORE_RANGES:
             check_range(self, setting, low, high)
         check_flag(self, "log_cleaner_enable")
+        check_choice(self, "group_consumer_migration_policy", _MIGRATIONS)
         if self.log_cleaner_dedupe_buffer_size // self.log_cleaner_threads < LEAST_CLEANER_MAP_BYTES:
             raise InvalidConfigError(
                 f"log_cleaner_dedupe_buffer_size ({self.log_cleaner_dedupe_buffer_size}) must be at least "

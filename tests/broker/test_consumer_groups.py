@@ -9,6 +9,7 @@ from logstore.broker.consumer_groups.requests import ConsumerGroupHeartbeat
 from logstore.broker.consumer_groups.states import GroupState
 from logstore.broker.groups.requests import (
     GroupProtocol,
+    Heartbeat,
     JoinGroup,
     LeaveGroup,
     LeavingMember,
@@ -25,9 +26,18 @@ from logstore.broker.requests import (
 )
 from logstore.broker.storing.consumer_groups import describe_stored_consumer_group, stored_consumer_states
 from logstore.config import StoreConfig
-from logstore.format.messages.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
+from logstore.format.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    by_topic,
+    decode_assignment,
+    encode_assignment,
+    encode_subscription,
+    ungrouped,
+)
 from logstore.logdir.directory import LogDirectory
 from logstore.model import OffsetAndMetadata, TopicPartition
+from logstore.testing import FAULTS, FaultyFiles, MemoryFiles
 from tests.broker.rig import T0, T1, Rig, Transactional
 
 SESSION_MS = 45_000
@@ -47,10 +57,13 @@ def beat(rig, member_id, epoch=0, group="g", **fields):
     )
 
 
-def classic_join(rig, group="g"):
+def classic_request(group="g", **fields):
     subscription = encode_subscription(ConsumerProtocolSubscription(("t",)))
-    joins = JoinGroup(group, "consumer", (GroupProtocol("range", subscription),), 10_000, 10_000)
-    return rig.soon(rig.broker.join_group(joins))
+    return JoinGroup(group, "consumer", (GroupProtocol("range", subscription),), 10_000, 10_000, **fields)
+
+
+def classic_join(rig, group="g"):
+    return rig.soon(rig.broker.join_group(classic_request(group)))
 
 
 def classic_member(rig, group="g"):
@@ -195,9 +208,6 @@ class TestChangingOver:
     def test_an_empty_classic_group(self, rig):
         member = classic_member(rig)
         assert commit(rig, epoch=member.generation, member_id=member.member_id) is ErrorCode.NONE
-        refused = beat(rig, "a")
-        assert refused.error is ErrorCode.GROUP_ID_NOT_FOUND
-        assert "has members of the classic protocol" in refused.message
         assert leave(rig, LeavingMember(member.member_id)) == [ErrorCode.NONE]
         assert beat(rig, "a").error is ErrorCode.NONE
         assert listed(rig) == {"g": ("consumer", "consumer", "Stable")}
@@ -215,7 +225,6 @@ class TestChangingOver:
     def test_an_empty_group_becomes_classic(self, rig):
         beat(rig, "a")
         commit(rig, epoch=1, member_id="a")
-        assert classic_join(rig).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         beat(rig, "a", -1)
         classic_member(rig)
         assert listed(rig) == {"g": ("classic", "consumer", "Stable")}
@@ -235,6 +244,225 @@ class TestChangingOver:
         leave(rig, LeavingMember(member.member_id))
         assert beat(rig, "a", assignor="best").error is ErrorCode.UNSUPPORTED_ASSIGNOR
         assert listed(rig) == {"g": ("classic", "consumer", "Empty")}
+
+
+def classic_beat(rig, member_id, generation, instance_id=None):
+    return rig.soon(rig.broker.heartbeat(Heartbeat("g", generation, member_id, instance_id)))
+
+
+def rejoin(rig, member_id, *owned, generation=-1, **fields):
+    """A cooperative member joins again, and asks for what it has then."""
+    said = ConsumerProtocolSubscription(("t",), None, by_topic(owned), generation)
+    given = {"member_id": member_id, **fields}
+    protocols = (GroupProtocol("range", encode_subscription(said)),)
+    joined = rig.soon(rig.broker.join_group(JoinGroup("g", "consumer", protocols, 10_000, 8_000, **given)))
+    if joined.error is not ErrorCode.NONE:
+        return joined.error
+    instance_id = fields.get("instance_id")
+    parts = {joined.member_id: encode_assignment(ConsumerProtocolAssignment(by_topic((T0, T1))))}
+    sync = SyncGroup("g", joined.generation, joined.member_id, instance_id, assignments=parts)
+    synced = rig.soon(rig.broker.sync_group(sync))
+    if synced.error is not ErrorCode.NONE:
+        return synced.error
+    assigned = decode_assignment(synced.assignment).assigned_partitions
+    return joined.member_id, joined.generation, set(ungrouped(assigned))
+
+
+class TestBothProtocols:
+    """``me`` is a member of the classic protocol, ``a`` one of the newer."""
+
+    def begin(self, rig):
+        """``me`` has both partitions when ``a`` comes."""
+        me, generation, owned = rejoin(rig, "")
+        assert owned == {T0, T1}
+        assert beat(rig, "a").assignment == ()
+        assert listed(rig) == {"g": ("consumer", "consumer", "Reconciling")}
+        return me, generation
+
+    def test_one_changes_over_while_the_other_keeps_its_partition(self, rig):
+        me, generation = self.begin(rig)
+        assert commit(rig, epoch=generation, member_id=me) is ErrorCode.NONE
+        assert commit(rig, epoch=9, member_id=me) is ErrorCode.ILLEGAL_GENERATION
+        assert classic_beat(rig, me, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+        _, generation, owned = rejoin(rig, me, T0, T1, generation=generation)
+        (kept,) = owned
+        assert classic_beat(rig, me, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+        assert beat(rig, "a", 2).assignment is None  # not before it is given up
+        assert rejoin(rig, me, kept, generation=generation) == (me, 2, {kept})
+        assert classic_beat(rig, me, 2) is ErrorCode.NONE
+        (given,) = beat(rig, "a", 2).assignment
+        assert {given.partition, kept.partition} == {0, 1}
+        assert {each.member_id: each.is_classic for each in described(rig).members} == {me: True, "a": False}
+        assert listed(rig) == {"g": ("consumer", "consumer", "Stable")}
+
+    def test_an_eager_one_has_given_up_all_when_it_joins(self, rig):
+        me, _ = self.begin(rig)
+        _, generation, owned = rejoin(rig, me)
+        assert (generation, len(owned)) == (2, 1)
+        assert len(beat(rig, "a", 2).assignment) == 1
+
+    @pytest.mark.parametrize("leaves", [True, False])
+    def test_the_last_newer_one_goes(self, rig, leaves):
+        me, _ = self.begin(rig)
+        rejoin(rig, me)
+        if leaves:
+            beat(rig, "a", -1)
+        else:
+            for _ in range(10):
+                rig.pass_time(SESSION_MS // 9)
+                classic_beat(rig, me, 2)
+        assert listed(rig) == {"g": ("classic", "consumer", "PreparingRebalance")}
+        assert rig.broker.committed.load_consumer_groups() == {}
+        assert commit(rig, epoch=2, member_id=me) is ErrorCode.NONE
+        assert classic_beat(rig, me, 2) is ErrorCode.REBALANCE_IN_PROGRESS
+        assert rejoin(rig, me) == (me, 3, {T0, T1})
+        restart(rig)
+        assert listed(rig) == {"g": ("classic", "consumer", "Stable")}
+
+    def test_who_is_behind_when_the_last_newer_one_goes_keeps_what_it_has_too(self, rig):
+        me, generation = self.begin(rig)
+        other = rejoin(rig, "other")[0]
+        beat(rig, "a", -1)
+        assert rig.broker.committed.load_group("g").generation > generation
+        assert classic_beat(rig, me, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+        assert classic_beat(rig, me, generation + 1) is ErrorCode.ILLEGAL_GENERATION
+        assert commit(rig, epoch=generation, member_id=me) is ErrorCode.NONE
+        assert classic_beat(rig, other, rig.broker.committed.load_group("g").generation)
+
+    def test_a_static_member_changes_over_and_back(self, rig):
+        me, _, owned = rejoin(rig, "", instance_id="x")
+        assert beat(rig, "a", instance_id="x").member_epoch == 1  # it gets what its former self had
+        assert len(described(rig).members[0].assignment) == len(owned) == 2
+        assert classic_beat(rig, me, 1, "x") is ErrorCode.FENCED_INSTANCE_ID
+        again, generation, owned = rejoin(rig, "", instance_id="x")
+        assert (generation, owned) == (1, {T0, T1})
+        assert beat(rig, "a", 1, instance_id="x").error is ErrorCode.GROUP_ID_NOT_FOUND
+        assert listed(rig) == {"g": ("classic", "consumer", "Stable")}  # nobody had to join again
+        assert classic_beat(rig, again, 1, "x") is ErrorCode.NONE
+
+    def test_one_that_waits_for_a_rebalance_joins_again(self, rig):
+        me = rejoin(rig, "")[0]
+        waits = rig.broker.join_group(classic_request())
+        assert waits.poll() is None
+        beat(rig, "a")
+        assert rig.soon(waits).error is ErrorCode.REBALANCE_IN_PROGRESS
+        assert classic_beat(rig, me, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+
+    @pytest.mark.parametrize("does", ["nothing", "beats", "joins", "all"])
+    def test_who_does_not_do_what_it_is_told_is_removed(self, rig, does):
+        me, generation = self.begin(rig)
+        for _ in range(12):
+            rig.pass_time(1_000)
+            beat(rig, "a", 2)
+            if does == "beats":
+                classic_beat(rig, me, generation)
+            elif does == "joins":
+                rig.soon(rig.broker.join_group(classic_request(member_id=me)))
+                break
+            elif does == "all":
+                rejoin(rig, me)
+        for _ in range(12):
+            rig.pass_time(1_000)
+            classic_beat(rig, me, 2)
+            beat(rig, "a", 2)
+        assert {each.member_id for each in described(rig).members} == ({"a", me} if does == "all" else {"a"})
+
+    def test_who_was_removed_hears_so_before_it_is_let_in_again(self, rig):
+        """Else it would commit in the new generation what others have by now."""
+        me, generation = self.begin(rig)
+        leave(rig, LeavingMember(me))
+        assert rejoin(rig, me, T0, generation=generation) is ErrorCode.UNKNOWN_MEMBER_ID
+        assert rejoin(rig, me)[0] == me
+
+    def test_policies(self, rig):
+        for policy in ("disabled", "downgrade"):
+            restart(rig, group_consumer_migration_policy=policy)
+            me, generation, _ = rejoin(rig, "")
+            refused = beat(rig, "a")
+            assert refused.error is ErrorCode.GROUP_ID_NOT_FOUND
+            assert f"group_consumer_migration_policy is '{policy}'" in refused.message
+            assert classic_beat(rig, me, generation) is ErrorCode.NONE
+            leave(rig, LeavingMember(me))
+        for policy in ("disabled", "upgrade"):
+            restart(rig, group_consumer_migration_policy=policy)
+            beat(rig, "a")
+            me = rejoin(rig, "me")[0]
+            beat(rig, "a", -1)
+            rejoin(rig, me)
+            assert listed(rig) == {"g": ("consumer", "consumer", "Stable")}
+            assert classic_beat(rig, me, described(rig).group_epoch) is ErrorCode.NONE
+            leave(rig, LeavingMember(me))
+
+    def test_an_assignor_that_tells_more_than_partitions(self, rig):
+        joined = classic_join(rig)
+        told = encode_assignment(ConsumerProtocolAssignment((), b"more"))
+        sync = SyncGroup("g", joined.generation, joined.member_id, assignments={joined.member_id: told})
+        rig.soon(rig.broker.sync_group(sync))
+        refused = beat(rig, "a")
+        assert refused.error is ErrorCode.GROUP_ID_NOT_FOUND
+        assert "choose range, roundrobin or a sticky one" in refused.message
+        assert classic_beat(rig, joined.member_id, 1) is ErrorCode.NONE
+
+    @pytest.mark.parametrize("said", [b"", b"\0", encode_subscription(ConsumerProtocolSubscription(("t",)))])
+    def test_no_consumers(self, rig, said):
+        protocols = (GroupProtocol("range", said),)
+        kind = "connect" if len(said) > 2 else "consumer"
+        joined = rig.soon(rig.broker.join_group(JoinGroup("g", kind, protocols, 10_000, 10_000)))
+        sync = SyncGroup("g", joined.generation, joined.member_id, assignments={})
+        assert rig.soon(rig.broker.sync_group(sync)).error is ErrorCode.NONE
+        refused = beat(rig, "a")
+        assert refused.error is ErrorCode.GROUP_ID_NOT_FOUND
+        assert "its members are of the type" in refused.message or "cannot be read" in refused.message
+
+    def test_partitions_that_came_since_the_last_generation_are_assigned(self, rig):
+        rejoin(rig, "", instance_id="x")
+        request = CreatePartitionsRequest((MorePartitions("t", 3),))
+        assert not rig.now(rig.broker.create_partitions(request)).topics[0].error
+        assert len(beat(rig, "a", instance_id="x").assignment) == 3
+
+    def test_partitions_that_come_are_seen_by_the_next_heartbeat_of_either(self, rig):
+        me, _ = self.begin(rig)
+        rejoin(rig, me)
+        request = CreatePartitionsRequest((MorePartitions("t", 3),))
+        assert not rig.now(rig.broker.create_partitions(request)).topics[0].error
+        assert classic_beat(rig, me, 2) is ErrorCode.REBALANCE_IN_PROGRESS
+        assert beat(rig, "a", 2).member_epoch == 3
+
+    def test_after_a_restart_both_go_on(self, rig):
+        me, _ = self.begin(rig)
+        rejoin(rig, me)
+        before = described(rig)
+        restart(rig)
+        assert described(rig) == before
+        assert classic_beat(rig, me, 2) is ErrorCode.NONE
+        restart(rig)
+        beat(rig, "a", -1)
+        assert listed(rig) == {"g": ("classic", "consumer", "PreparingRebalance")}
+
+    def test_a_group_that_was_stored_with_classic_members_only(self, rig):
+        restart(rig, group_consumer_migration_policy="upgrade")
+        me, _ = self.begin(rig)
+        beat(rig, "a", -1)
+        restart(rig)
+        assert listed(rig) == {"g": ("classic", "consumer", "PreparingRebalance")}
+        assert rejoin(rig, me)[2] == {T0, T1}
+
+    def test_a_full_disk_keeps_the_group_as_it_is(self):
+        files = FaultyFiles(MemoryFiles())
+        rig = Rig(files=files)
+        me, _ = self.begin(rig)
+        rejoin(rig, me)
+        groups = rig.broker._groups._coordinators().newer
+        with groups._groups["g"].lock:
+            after = groups._groups["g"].group.copy()
+            after.remove("a")
+            groups._groups["g"].change(after)
+        files.fail(FAULTS["ENOSPC"], times=None)
+        groups._has_changed(groups._groups["g"])
+        assert listed(rig) == {"g": ("consumer", "consumer", "Assigning")}
+        files.heal()
+        leave(rig, LeavingMember("nobody"))
+        assert listed(rig) == {"g": ("classic", "consumer", "PreparingRebalance")}
 
 
 class TestRemoving:

@@ -5,6 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from logstore.format.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartitions,
+    encode_assignment,
+    encode_subscription,
+)
 from logstore.wire.apis import ApiKey
 from logstore.wire.messages.groups import (
     consumer_group_heartbeat,
@@ -28,6 +35,7 @@ def steps() -> Iterator[Step]:
     yield from _static()
     yield from _looked_after()
     yield from _newer()
+    yield from _mixed()
 
 
 def _join(name: str, group: str = "g", **options: Any) -> Step:
@@ -230,3 +238,92 @@ def _newer() -> Iterator[Step]:
     yield step("", ApiKey.CONSUMER_GROUP_DESCRIBE, group_ids=("nope",))
     yield _beat("of the other protocol", 1, "mj", group="n")
     yield _sync("of the other protocol", 1, "mj", group="n")
+
+
+def _mixed() -> Iterator[Step]:
+    """Members of both protocols in a group: it changes over with the first newer one, and back with the
+    last."""
+    me = known("member of c1", "nobody")
+    by = {"group": "m", "group_instance_id": "c1"}
+    as_told = {"protocol_type": "consumer", "protocol_name": "range"}
+
+    def said(name: str, *owned: int) -> tuple[join_group.Protocol, ...]:
+        parts = (TopicPartitions("t", owned),) if owned else ()
+        return (
+            join_group.Protocol(name, encode_subscription(ConsumerProtocolSubscription(("t",), None, parts))),
+        )
+
+    def beat(name: str, member_id: str, epoch: int = 0, owned: Any = None, **options: Any) -> Step:
+        full = {"rebalance_timeout_ms": 5000, "subscribed_topic_names": ("t",), "topic_partitions": ()}
+        given = full if epoch == 0 else {} if owned is None else {"topic_partitions": owned}
+        fields = {"group_id": "m", "member_id": member_id, "member_epoch": epoch, **given, **options}
+        return step(f"mixed, {name}", ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, **fields)
+
+    def has(*numbers: int) -> Callable[[Party], Any]:
+        return lambda side: (
+            (consumer_group_heartbeat.TopicPartitions(side.ids["t"], numbers),) if numbers else ()
+        )
+
+    def shown() -> Iterator[Step]:
+        yield _described("m")
+        yield step("mixed", ApiKey.CONSUMER_GROUP_DESCRIBE, 1, group_ids=("m",))
+
+    def leads(generation: int) -> Step:
+        assigned = encode_assignment(ConsumerProtocolAssignment((TopicPartitions("t", (0, 1)),)))
+        parts = lambda side: (sync_group.Assignment(me(side), assigned),)  # noqa: E731
+        return _sync("mixed, leads", generation, me, **by, **as_told, assignments=parts)
+
+    yield _join("mixed, the first", **by, protocols=said("range"))
+    yield leads(1)
+    yield _beat("mixed, in the classic group", 1, me, **by)
+    yield beat("the first newer one", "n1")
+    yield from shown()
+    yield _beat("mixed, is to join again", 1, me, **by)
+    yield _sync("mixed, is to join again", 1, me, **by, **as_told)
+    yield _beat("mixed, of the newer protocol", 2, "n1", group="m")
+    yield _beat("mixed, another instance", 1, "x", **by)
+    yield _beat("mixed, unknown", 1, "x", group="m")
+    yield _join("mixed, of another type", **by, member_id=me, protocol_type="connect")
+    yield _join("mixed, says nothing", **by, member_id=me, protocols=(join_group.Protocol("range", b""),))
+    yield _join("mixed, with another protocol", group="m", protocols=said("zzz"))
+    yield _join("mixed, dynamic without an id", group="m", protocols=said("range"))
+    yield _join("mixed, a fenced instance", **by, member_id="zzz", protocols=said("range"))
+    yield _join("mixed, an unknown instance with an id", group="m", group_instance_id="c9", member_id="zzz")
+    yield _join("mixed, still has both", **by, member_id=me, protocols=said("range", 0, 1))
+    yield _sync("mixed, another type", 1, me, **by, protocol_type="connect", protocol_name="range")
+    yield _sync("mixed, another name", 1, me, **by, protocol_type="consumer", protocol_name="nope")
+    yield _sync("mixed, of a wrong generation", 9, me, **by, **as_told)
+    yield _sync("mixed, keeps one", 1, me, **by, **as_told)
+    yield _beat("mixed, has to give one up", 1, me, **by)
+    yield from shown()
+    yield beat("waits for it", "n1", 2, has())
+    yield _join("mixed, has given it up", **by, member_id=me, protocols=said("range", 0))
+    yield _sync("mixed, has one", 2, me, **by, **as_told)
+    yield _beat("mixed, is there", 2, me, **by)
+    yield beat("gets it", "n1", 2, has())
+    yield beat("has it", "n1", 2, has(1))
+    yield from shown()
+    for generation in (1, 2, 3):
+        topics = (offset_commit.Topic("t", partitions=(offset_commit.Partition(0, 3),)),)
+        yield step(
+            f"mixed, {generation}",
+            ApiKey.OFFSET_COMMIT,
+            9,
+            group_id="m",
+            generation_id_or_member_epoch=generation,
+            member_id=me,
+            topics=topics,
+        )
+    yield beat("the last newer one leaves", "n1", -1)
+    yield step("mixed", ApiKey.CONSUMER_GROUP_DESCRIBE, 1, group_ids=("m",))
+    yield _beat("mixed, is to join the classic group", 2, me, **by)
+    yield _join("mixed, back in the classic group", **by, member_id=me, protocols=said("range", 0))
+    yield leads(3)
+    yield beat("its instance has changed over", "n2", instance_id="c1")
+    yield _beat("mixed, its former self", 3, me, **by)
+    yield from shown()
+    yield beat("its instance under another id", "n3", instance_id="c1")
+    yield _join("mixed, its instance has changed back", **by, protocols=said("range"))
+    yield beat("its former self", "n2", 4, instance_id="c1")
+    yield step("mixed", ApiKey.CONSUMER_GROUP_DESCRIBE, 1, group_ids=("m",))
+    yield step("mixed", ApiKey.LIST_GROUPS, 5)

@@ -1,8 +1,8 @@
 """The consumer groups of a directory, of the classic protocol and of the newer one: which of the two
-coordinators a request is for, and how an empty group goes from one to the other.
+coordinators a request is for, and how a group goes from one to the other.
 
 Lock: ``_opening`` guards the making of the coordinators, which read what is stored. ``_deciding`` is held
-while a group may be made or change over, so that it never has both protocols.
+while a group may be made or change over, and by the requests of members that must not meet that.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import NamedTuple, TypeVar
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.committing import offset_commit, offset_delete, offset_fetch
+from logstore.broker.consumer_groups.converting import to_newer
 from logstore.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
+from logstore.broker.consumer_groups.group import Group
 from logstore.broker.consumer_groups.requests import (
     JOINING,
     ConsumerGroupHeartbeat,
@@ -54,7 +56,7 @@ from logstore.broker.storing.consumer_groups import (
     stored_consumer_states,
 )
 from logstore.broker.storing.groups import TopicStorage, open_coordinator, stored_states
-from logstore.errors import LogstoreError
+from logstore.errors import LogstoreError, UsageError
 from logstore.format.messages.consumer_protocol import PROTOCOL_TYPE
 from logstore.logdir.directory import LogDirectory
 
@@ -80,6 +82,9 @@ class ConsumerGroups:
         self._open: _Coordinators | None = None
         self._opening = threading.Lock()
         self._deciding = threading.RLock()  # storing may run what waits for it in the same thread
+        policy = self._config.group_consumer_migration_policy
+        self._upgrades = policy in ("upgrade", "bidirectional")
+        self._downgrades = policy in ("downgrade", "bidirectional")
 
     # Life
 
@@ -91,7 +96,9 @@ class ConsumerGroups:
         if self._open is None:
             with self._opening:
                 if self._open is None:
-                    newer = open_consumer_groups(self.committed, self._topics, self._config)
+                    newer = open_consumer_groups(
+                        self.committed, self._topics, self._config, self._make_classic_again
+                    )
                     classic = open_coordinator(
                         self.committed,
                         self._storage,
@@ -99,6 +106,8 @@ class ConsumerGroups:
                         besides=set(newer.names()),
                     )
                     self._open = _Coordinators(classic, newer)
+                    for group_id in filter(newer.has_only_classic, newer.names()):
+                        self._make_classic_again(group_id)
         return self._open
 
     def _coordinators_of(self, group_ids: Collection[str] | None) -> _Coordinators:
@@ -226,15 +235,18 @@ class ConsumerGroups:
     # Members of the classic protocol
 
     def join_group(self, request: JoinGroup) -> Pending[JoinGroupResult]:
-        """Join; an empty group of the newer protocol becomes a classic one. One with members does not."""
+        """Join; an empty group of the newer protocol becomes a classic one."""
 
         def join(coordinators: _Coordinators, done: Callable[[JoinGroupResult], object]) -> None:
+            classic, newer = coordinators
             with self._deciding:
-                code = self._make_classic(coordinators, request.group_id)
+                code = classic.check_join(request) or self._make_classic(coordinators, request.group_id)
                 if code is ErrorCode.NONE:
-                    coordinators.classic.join_group(request, done)
-                    return
-            done(JoinGroupResult(code, request.member_id))
+                    classic.join_group(request, done)
+                elif code is ErrorCode.NON_EMPTY_GROUP:
+                    done(newer.join_classic(request))
+                else:
+                    done(JoinGroupResult(code, request.member_id))
 
         return self._ask(join, JoinGroupResult)
 
@@ -242,24 +254,37 @@ class ConsumerGroups:
         if not coordinators.newer.has(group_id):
             return ErrorCode.NONE
         code = coordinators.newer.give_up(group_id)
-        if code is ErrorCode.NON_EMPTY_GROUP:
-            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         return ErrorCode.NONE if code is ErrorCode.GROUP_ID_NOT_FOUND else code
 
     def sync_group(self, request: SyncGroup) -> Pending[SyncGroupResult]:
-        return self._ask(lambda groups, done: groups.classic.sync_group(request, done), SyncGroupResult)
+        def sync(groups: _Coordinators, done: Callable[[SyncGroupResult], object]) -> None:
+            with self._deciding:
+                if groups.newer.has(request.group_id):
+                    done(groups.newer.sync_classic(request))
+                else:
+                    groups.classic.sync_group(request, done)
+
+        return self._ask(sync, SyncGroupResult)
 
     def heartbeat(self, request: Heartbeat) -> Pending[ErrorCode]:
-        return self._ask(lambda groups, done: groups.classic.heartbeat(request, done), lambda code: code)
+        def beat(groups: _Coordinators, done: Callable[[ErrorCode], object]) -> None:
+            with self._deciding:
+                if groups.newer.has(request.group_id):
+                    done(groups.newer.heartbeat_classic(request))
+                else:
+                    groups.classic.heartbeat(request, done)
+
+        return self._ask(beat, lambda code: code)
 
     def leave_group(self, request: LeaveGroup) -> Pending[LeaveGroupResult]:
         """Members leave, or an administrator removes them: of either protocol."""
 
         def leave(groups: _Coordinators, done: Callable[[LeaveGroupResult], object]) -> None:
-            if groups.newer.has(request.group_id):
-                done(groups.newer.leave_group(request))
-            else:
-                groups.classic.leave_group(request, done)
+            with self._deciding:
+                if groups.newer.has(request.group_id):
+                    done(groups.newer.leave_group(request))
+                else:
+                    groups.classic.leave_group(request, done)
 
         return self._ask(leave, LeaveGroupResult)
 
@@ -268,14 +293,17 @@ class ConsumerGroups:
     def consumer_group_heartbeat(
         self, request: ConsumerGroupHeartbeat
     ) -> Pending[ConsumerGroupHeartbeatResult]:
-        """A member joins, is alive, or leaves. An empty classic group becomes one of the newer protocol."""
+        """A member joins, is alive, or leaves. With the first that joins, a classic group becomes one of the
+        newer protocol; if it has members, only if ``group_consumer_migration_policy`` lets it."""
         try:
             coordinators = self._coordinators()
         except LogstoreError as error:
             return Answered(ConsumerGroupHeartbeatResult(code_of(error), message=str(error)))
-        if request.member_epoch != JOINING or coordinators.newer.has(request.group_id):
+        if request.member_epoch != JOINING:
             return Answered(coordinators.newer.heartbeat(request))
         with self._deciding:
+            if coordinators.newer.has(request.group_id):
+                return Answered(coordinators.newer.heartbeat(request))
             return Answered(self._join_newer(coordinators, request))
 
     def _join_newer(
@@ -283,15 +311,43 @@ class ConsumerGroups:
     ) -> ConsumerGroupHeartbeatResult:
         group_id = request.group_id
         code = coordinators.classic.check_empty(group_id)
+        former: Group | None = None
         if code is ErrorCode.NON_EMPTY_GROUP:
-            what = f"group {group_id!r} has members of the classic protocol: wait until it is empty"
-            return ConsumerGroupHeartbeatResult(ErrorCode.GROUP_ID_NOT_FOUND, message=what)
-        if code is not ErrorCode.NONE:
+            try:
+                former = self._former(coordinators.classic, group_id)
+            except UsageError as error:
+                what = f"group {group_id!r} has members of the classic protocol, and {error}"
+                return ConsumerGroupHeartbeatResult(ErrorCode.GROUP_ID_NOT_FOUND, message=what)
+        elif code is not ErrorCode.NONE:
             return ConsumerGroupHeartbeatResult(code)
-        result = coordinators.newer.heartbeat(request)
+        result = coordinators.newer.heartbeat(request, former)
         if coordinators.newer.has(group_id):  # else it was refused
             coordinators.classic.let_go(group_id)
         return result
+
+    def _former(self, classic: GroupCoordinator, group_id: str) -> Group | None:
+        """A classic group as one of the newer protocol; None if no member of it knows that it is one.
+
+        Raises:
+            UsageError: it cannot become one.
+        """
+        if not self._upgrades:
+            policy = self._config.group_consumer_migration_policy
+            raise UsageError(f"group_consumer_migration_policy is {policy!r}: wait until it is empty")
+        handed = classic.handed(group_id)
+        if handed is None or not handed.snapshot.members:
+            return None
+        return to_newer(handed, self._topics())
+
+    def _make_classic_again(self, group_id: str) -> None:
+        """The last member of the newer protocol has gone: those that are left go on as a classic group."""
+        with self._deciding:
+            if self._open is None or not self._downgrades:
+                return
+            classic, newer = self._open
+            handed = newer.hand_back(group_id, self._storage.store_handed)
+            if handed is not None:
+                classic.take_in(handed)
 
     # Administrators
 

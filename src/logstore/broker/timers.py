@@ -89,6 +89,11 @@ class Countdown:
         if self._timer is None or self._due_ms < self._fires_ms:
             self._arm(delay_ms)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a deadline."""
+        return self._timer is not None
+
     def stop(self) -> None:
         """There is no deadline any more."""
         self._round += 1

@@ -97,7 +97,7 @@ def test_a_state_that_is_not_known_counts_as_stable():
     assert group_of(GROUP, member_rows("a", state=9)).members["a"].state is MemberState.STABLE
 
 
-def test_members_of_the_classic_protocol_are_left_out():
+def test_members_of_the_classic_protocol_that_support_nothing_are_left_out():
     """Their target too, and the others share it."""
     version = records.VALUE_VERSION
     classic = records.ConsumerGroupMemberMetadataValue(

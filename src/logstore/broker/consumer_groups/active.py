@@ -48,7 +48,8 @@ class _Timers:
         self.session = session
         """Until when it must be heard of."""
         self.rebalance = rebalance
-        """Until when it must have given up what it was told to."""
+        """Until when it must have given up what it was told to; one of the classic protocol: have joined
+        again, or asked for what it has."""
 
     def stop(self) -> None:
         self.session.stop()
@@ -59,8 +60,14 @@ class ActiveConsumerGroup:
     """A group, its timers and its storage. All methods are called with the lock held."""
 
     def __init__(
-        self, group: Group, config: ConsumerGroupConfig, timers: Timers, storage: ConsumerGroupStorage
+        self,
+        group: Group,
+        config: ConsumerGroupConfig,
+        timers: Timers,
+        storage: ConsumerGroupStorage,
+        on_change: Callable[[ActiveConsumerGroup], object],
     ) -> None:
+        """``on_change`` is called after a timer has changed the group, without the lock held."""
         self.group = group
         """As it is stored. A change puts another in its place."""
         self.lock = threading.Lock()
@@ -69,6 +76,7 @@ class ActiveConsumerGroup:
         self._config = config
         self._timers = timers
         self._storage = storage
+        self._on_change = on_change
         self._of_members: dict[str, _Timers] = {}
 
     def begin(self) -> None:
@@ -105,16 +113,38 @@ class ActiveConsumerGroup:
     def heard_of(self, member_id: str) -> None:
         """The member has sent a heartbeat. One that has left for a while goes on from its last one."""
         if not self.group.is_expected_back(member_id):
-            self._of_members[member_id].session.start(self._config.group_consumer_session_timeout_ms)
+            self._of_members[member_id].session.start(self._session_ms(member_id))
+
+    def expect(self, member_id: str) -> None:
+        """A member of the classic protocol is to join again, or after that to ask for what it has: it has its
+        rebalance timeout for each."""
+        timeout_ms = self.group.members[member_id].rebalance_timeout_ms
+        self._of_members[member_id].rebalance.start(max(timeout_ms, 0))
+
+    def is_expected(self, member_id: str) -> bool:
+        """Whether it is to do that, and has not done it yet."""
+        return self._of_members[member_id].rebalance.is_running
+
+    def has_joined(self, member_id: str) -> None:
+        """A member of the classic protocol has asked for what it has."""
+        self._of_members[member_id].rebalance.stop()
+
+    def _session_ms(self, member_id: str) -> int:
+        classic = self.group.members[member_id].classic
+        if classic is not None:
+            return classic.session_timeout_ms
+        return self._config.group_consumer_session_timeout_ms
 
     def _watch(self, before: Group, member_id: str) -> None:
         """A member has changed: it has timers, and so long to give up what it is to."""
         timers = self._of_members.get(member_id)
         if timers is None:
             timers = self._of_members[member_id] = self._new_timers(member_id)
-            timers.session.start(self._config.group_consumer_session_timeout_ms)
+            timers.session.start(self._session_ms(member_id))
         member = self.group.members[member_id]
         known = before.members.get(member_id)
+        if member.classic is not None:
+            return  # it is told when to join again, and expected then
         if member.state is not MemberState.UNREVOKED_PARTITIONS:
             timers.rebalance.stop()
         elif known is None or known is member or known.revoking != member.revoking:
@@ -129,6 +159,7 @@ class ActiveConsumerGroup:
     def _turn(self, change: Callable[[], None]) -> None:
         with self.lock:
             change()
+        self._on_change(self)
 
     def _remove(self, member_id: str, what: str) -> None:
         """A timer has fired. What cannot be stored now, as on a full disk, is tried again."""

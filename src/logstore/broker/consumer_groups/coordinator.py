@@ -13,11 +13,14 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from logstore.broker.codes import ErrorCode
+from logstore.broker.consumer_groups import classic
 from logstore.broker.consumer_groups.active import ActiveConsumerGroup, ConsumerGroupStorage
+from logstore.broker.consumer_groups.advancing import Now, Refusal
 from logstore.broker.consumer_groups.config import ConsumerGroupConfig
+from logstore.broker.consumer_groups.converting import has_only_classic, to_classic
 from logstore.broker.consumer_groups.describing import describe
 from logstore.broker.consumer_groups.group import Group
-from logstore.broker.consumer_groups.heartbeat import Now, Refusal, carry_out, check_heartbeat, leave
+from logstore.broker.consumer_groups.heartbeat import carry_out, check_heartbeat, leave
 from logstore.broker.consumer_groups.requests import (
     JOINING,
     ConsumerGroupHeartbeat,
@@ -28,9 +31,21 @@ from logstore.broker.consumer_groups.requests import (
 from logstore.broker.consumer_groups.states import GroupState
 from logstore.broker.consumer_groups.topics import Topics
 from logstore.broker.failures import code_of
-from logstore.broker.groups.requests import LeaveGroup, LeaveGroupResult, LeavingMember, LeftMember
+from logstore.broker.groups.requests import (
+    Heartbeat,
+    JoinGroup,
+    JoinGroupResult,
+    LeaveGroup,
+    LeaveGroupResult,
+    LeavingMember,
+    LeftMember,
+    SyncGroup,
+    SyncGroupResult,
+)
+from logstore.broker.groups.snapshots import HandedGroup
 from logstore.broker.timers import Timers
 from logstore.errors import LogstoreError
+from logstore.warning import warn
 
 T = TypeVar("T")
 
@@ -43,8 +58,7 @@ def random_member_id() -> str:
 
 
 class ConsumerGroupCoordinator:
-    """Coordinates groups as Kafka's broker does with ``group.consumer.migration.policy=disabled``: a group
-    has members of one protocol, and an empty one may change over."""
+    """Coordinates groups that have a member of the newer protocol; others may have the classic one."""
 
     def __init__(
         self,
@@ -54,13 +68,20 @@ class ConsumerGroupCoordinator:
         *,
         config: ConsumerGroupConfig = _DEFAULTS,
         new_member_id: Callable[[], str] = random_member_id,
+        on_only_classic: Callable[[str], object] = lambda group_id: None,
     ) -> None:
-        """``topics``: the topics now; the same object as long as they have not changed."""
+        """
+        Args:
+            topics: the topics now; the same object as long as they have not changed.
+            on_only_classic: called without a lock held when a group that has changed has members of the
+                classic protocol only: it may go on as a classic one (:meth:`hand_back`).
+        """
         self._storage = storage
         self._timers = timers
         self._topics = topics
         self._config = config
         self._new_member_id = new_member_id
+        self._on_only_classic = on_only_classic
         self._groups: dict[str, ActiveConsumerGroup] = {}
         self._is_closed = False
         self._lock = threading.Lock()
@@ -87,14 +108,17 @@ class ConsumerGroupCoordinator:
 
     # Requests of members
 
-    def heartbeat(self, beat: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatResult:
-        """A member joins, is alive, or leaves."""
+    def heartbeat(
+        self, beat: ConsumerGroupHeartbeat, former: Group | None = None
+    ) -> ConsumerGroupHeartbeatResult:
+        """A member joins, is alive, or leaves. ``former``: the classic group that it joins, which is one of
+        the newer protocol if that succeeds."""
         wrong = check_heartbeat(beat)
         if wrong is not None:
             return wrong.as_result()
         if beat.member_epoch == JOINING:
             self._require(beat.group_id)
-        found = self._with_group(beat.group_id, lambda active: self._beat(active, beat))
+        found = self._change(beat.group_id, lambda active: self._beat(active, beat, former or active.group))
         if isinstance(found, Refusal):
             return found.as_result()
         return found
@@ -105,14 +129,9 @@ class ConsumerGroupCoordinator:
                 self._add_locked(group_id, Group(group_id))
 
     def _beat(
-        self, active: ActiveConsumerGroup, beat: ConsumerGroupHeartbeat
+        self, active: ActiveConsumerGroup, beat: ConsumerGroupHeartbeat, before: Group
     ) -> ConsumerGroupHeartbeatResult | Refusal:
-        before = active.group
-        if beat.member_epoch < JOINING:
-            step = leave(before, beat)
-        else:
-            now = Now(self._topics(), self._timers.now_ms(), self._config, self._new_member_id)
-            step = carry_out(before, beat, now)
+        step = leave(before, beat) if beat.member_epoch < JOINING else carry_out(before, beat, self._now())
         if isinstance(step, Refusal):
             self._forget_unless_used(active)
             return step
@@ -124,6 +143,9 @@ class ConsumerGroupCoordinator:
         if step.member_id in active.group.members:
             active.heard_of(step.member_id)
         return step.result
+
+    def _now(self) -> Now:
+        return Now(self._topics(), self._timers.now_ms(), self._config, self._new_member_id)
 
     def _forget_unless_used(self, active: ActiveConsumerGroup) -> None:
         """A group that its first member could not join was never there."""
@@ -143,8 +165,83 @@ class ConsumerGroupCoordinator:
                 return LeaveGroupResult(code_of(error))
             return LeaveGroupResult(ErrorCode.NONE, left)
 
-        found = self._with_group(leaves.group_id, change)
+        found = self._change(leaves.group_id, change)
         return LeaveGroupResult(found.error) if isinstance(found, Refusal) else found
+
+    # Requests of members of the classic protocol
+
+    def join_classic(self, joins: JoinGroup) -> JoinGroupResult:
+        """One joins, or joins again."""
+
+        def change(active: ActiveConsumerGroup) -> JoinGroupResult:
+            after, result = classic.join(active.group, joins, self._now())
+            try:
+                active.change(after)
+            except LogstoreError as error:
+                return JoinGroupResult(code_of(error), joins.member_id)
+            if result.error is ErrorCode.NONE:
+                active.heard_of(result.member_id)
+                active.expect(result.member_id)
+            return result
+
+        found = self._change(joins.group_id, change)
+        return JoinGroupResult(_for_classic(found), joins.member_id) if isinstance(found, Refusal) else found
+
+    def sync_classic(self, syncs: SyncGroup) -> SyncGroupResult:
+        """One asks for what it has."""
+
+        def change(active: ActiveConsumerGroup) -> SyncGroupResult:
+            result = classic.sync(active.group, syncs, self._topics())
+            if result.error is ErrorCode.NONE:
+                active.heard_of(syncs.member_id)
+                active.has_joined(syncs.member_id)
+            return result
+
+        found = self._with_group(syncs.group_id, change)
+        return SyncGroupResult(_for_classic(found)) if isinstance(found, Refusal) else found
+
+    def heartbeat_classic(self, beats: Heartbeat) -> ErrorCode:
+        """One is alive. REBALANCE_IN_PROGRESS tells it to join again."""
+
+        def change(active: ActiveConsumerGroup) -> ErrorCode:
+            after, error, member_id = classic.beat(active.group, beats, self._now())
+            try:
+                active.change(after)
+            except LogstoreError:
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE  # the members take others for the end
+            if member_id is not None:
+                active.heard_of(member_id)
+                if error is ErrorCode.REBALANCE_IN_PROGRESS and not active.is_expected(member_id):
+                    active.expect(member_id)
+            return error
+
+        found = self._with_group(beats.group_id, change)
+        return _for_classic(found) if isinstance(found, Refusal) else found
+
+    def has_only_classic(self, group_id: str) -> bool:
+        """Whether there is such a group, and it has members of the classic protocol only."""
+        with self._lock:
+            active = self._groups.get(group_id)
+        return active is not None and has_only_classic(active.group)
+
+    def hand_back(self, group_id: str, store: Callable[[HandedGroup], object]) -> HandedGroup | None:
+        """Know a group no longer that has members of the classic protocol only. ``store`` stores it as a
+        classic one, and may raise LogstoreError: then it stays, as it does if it has other members."""
+
+        def change(active: ActiveConsumerGroup) -> HandedGroup | None:
+            if not has_only_classic(active.group):
+                return None
+            handed = to_classic(active.group, self._topics(), self._timers.now_ms())
+            try:
+                store(handed)
+            except LogstoreError as error:
+                warn("group %s stays one of the newer protocol for now: %s", group_id, error)
+                return None
+            self._forget(active)
+            return handed
+
+        found = self._with_group(group_id, change)
+        return None if isinstance(found, Refusal) else found
 
     # Requests of administrators
 
@@ -222,7 +319,10 @@ class ConsumerGroupCoordinator:
                 member_epoch < member.epoch
                 and all(held.get(each, member.epoch) <= member_epoch for each in partitions)
             )
-            return ErrorCode.NONE if is_current else ErrorCode.STALE_MEMBER_EPOCH
+            if is_current:
+                return ErrorCode.NONE
+            is_newer = member.classic is None
+            return ErrorCode.STALE_MEMBER_EPOCH if is_newer else ErrorCode.ILLEGAL_GENERATION
 
         found = self._with_group(group_id, check)
         return found.error if isinstance(found, Refusal) else found
@@ -253,6 +353,17 @@ class ConsumerGroupCoordinator:
 
     # Groups by id
 
+    def _change(self, group_id: str, action: Callable[[ActiveConsumerGroup], T]) -> T | Refusal:
+        """As :meth:`_with_group`, for what may change the members."""
+        found = self._with_group(group_id, action)
+        if self.has_only_classic(group_id):
+            self._on_only_classic(group_id)
+        return found
+
+    def _has_changed(self, active: ActiveConsumerGroup) -> None:
+        if not active.is_over and has_only_classic(active.group):
+            self._on_only_classic(active.group.group_id)
+
     def _with_group(self, group_id: str, action: Callable[[ActiveConsumerGroup], T]) -> T | Refusal:
         """What an action on a group returns, with its lock held; or why there is no group."""
         while True:
@@ -271,7 +382,7 @@ class ConsumerGroupCoordinator:
             return self._add_locked(group_id, group)
 
     def _add_locked(self, group_id: str, group: Group) -> ActiveConsumerGroup:
-        active = ActiveConsumerGroup(group, self._config, self._timers, self._storage)
+        active = ActiveConsumerGroup(group, self._config, self._timers, self._storage, self._has_changed)
         self._groups[group_id] = active
         return active
 
@@ -280,6 +391,12 @@ class ConsumerGroupCoordinator:
         active.end()
         with self._lock:
             self._groups.pop(active.group.group_id, None)
+
+
+def _for_classic(refusal: Refusal) -> ErrorCode:
+    """The classic protocol has no error for a group that is gone."""
+    is_gone = refusal.error is ErrorCode.GROUP_ID_NOT_FOUND
+    return ErrorCode.UNKNOWN_MEMBER_ID if is_gone else refusal.error
 
 
 def _take_out(group: Group, leaving: LeavingMember) -> ErrorCode:

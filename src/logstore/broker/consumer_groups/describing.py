@@ -32,6 +32,7 @@ def describe(group: Group, topics: Topics) -> DescribedConsumerGroup:
             member.pattern,
             _named(member.held, names),
             _named(group.target_of(member.member_id), names),
+            member.classic is not None,
         )
         for member in sorted(group.members.values(), key=lambda member: member.member_id)
     )

@@ -6,12 +6,12 @@ clock, no storage: both are the caller's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from logstore.broker.codes import ErrorCode
+from logstore.broker.consumer_groups.advancing import Now, Refusal, advance, check_room
 from logstore.broker.consumer_groups.config import ConsumerGroupConfig
-from logstore.broker.consumer_groups.group import Group, Matches
+from logstore.broker.consumer_groups.group import Group
 from logstore.broker.consumer_groups.member import Member
 from logstore.broker.consumer_groups.patterns import compiled
 from logstore.broker.consumer_groups.requests import (
@@ -23,29 +23,8 @@ from logstore.broker.consumer_groups.requests import (
     ConsumerGroupHeartbeatResult,
 )
 from logstore.broker.consumer_groups.states import MemberState
-from logstore.broker.consumer_groups.targets import ASSIGNORS, assign
-from logstore.broker.consumer_groups.topics import Topics
+from logstore.broker.consumer_groups.targets import ASSIGNORS
 from logstore.errors import UsageError
-
-
-class Refusal(NamedTuple):
-    """Why a request is not carried out."""
-
-    error: ErrorCode
-    message: str
-
-    def as_result(self) -> ConsumerGroupHeartbeatResult:
-        return ConsumerGroupHeartbeatResult(self.error, message=self.message)
-
-
-class Now(NamedTuple):
-    """What a heartbeat meets."""
-
-    topics: Topics
-    now_ms: int
-    """The wall clock."""
-    config: ConsumerGroupConfig
-    new_member_id: Callable[[], str]
 
 
 class Step(NamedTuple):
@@ -109,51 +88,15 @@ def carry_out(before: Group, beat: ConsumerGroupHeartbeat, now: Now) -> Step | R
     Cost: 5 µs if it brings nothing new and nothing has changed. A member that joins 100 others with 1,000
     partitions takes 3 ms.
     """
-    refusal = _check_room(before, beat, now.config)
+    refusal = check_room(before, beat.member_id, beat.instance_id, now.config)
     if refusal is not None:
         return refusal
     member_id = beat.member_id or now.new_member_id()
     found = _find_member(before, beat, member_id)
     if isinstance(found, Refusal):
         return found
-    updated = found.updated(beat)
-    if _is_quiet(before, updated, found, now.topics):
-        return Step(before, _answer(beat, found, updated, now.config), member_id)
-    after = before.copy()
-    if found.state is MemberState.AWAY:
-        found = _take_back(after, found, member_id)
-        updated = found.updated(beat)
-    is_news = member_id not in after.members or not updated.subscribes_as(found)
-    after.put(updated)
-    _move_on(after, now, is_news=is_news or _preferred(after) != _preferred(before))
-    reconciled = updated.reconciled(
-        after.target_of(member_id),
-        after.assignment_epoch,
-        beat.owned,
-        lambda partition: after.holders.get(partition, member_id) == member_id,
-    )
-    after.put(reconciled)
-    return Step(after, _answer(beat, found, reconciled, now.config), member_id)
-
-
-def _take_back(group: Group, member: Member, member_id: str) -> Member:
-    """A static member is back. Should its new id be that of another member, then that one is gone."""
-    if member_id in group.members and member_id != member.member_id:
-        group.remove(member_id)
-    return group.rename(member, member_id)
-
-
-def _preferred(group: Group) -> str:
-    return group.preferred_assignor(ASSIGNORS.keys())
-
-
-def _check_room(group: Group, beat: ConsumerGroupHeartbeat, config: ConsumerGroupConfig) -> Refusal | None:
-    """A member takes the place that it has, also a static one under a new id."""
-    has_place = beat.member_id in group.members or beat.instance_id in group.static
-    if has_place or len(group.members) < config.group_consumer_max_size:
-        return None
-    what = f"group {group.group_id!r} is full: group_consumer_max_size is {config.group_consumer_max_size}"
-    return Refusal(ErrorCode.GROUP_MAX_SIZE_REACHED, what)
+    after, member = advance(before, found, member_id, beat, now)
+    return Step(after, _answer(beat, found, member, now.config), member_id)
 
 
 def _find_member(group: Group, beat: ConsumerGroupHeartbeat, member_id: str) -> Member | Refusal:
@@ -167,7 +110,7 @@ def _find_member(group: Group, beat: ConsumerGroupHeartbeat, member_id: str) -> 
     static = group.static_member(beat.instance_id)
     if static is None:
         return _new_static(group, member_id) if is_joining else _unknown(group, member_id)
-    if is_joining and static.state is MemberState.AWAY:
+    if is_joining and (static.state is MemberState.AWAY or static.classic is not None):
         return static
     if static.member_id != member_id:
         error = ErrorCode.UNRELEASED_INSTANCE_ID if is_joining else ErrorCode.FENCED_INSTANCE_ID
@@ -199,41 +142,6 @@ def _check_epoch(member: Member, beat: ConsumerGroupHeartbeat) -> Refusal | None
         "all partitions and join again"
     )
     return Refusal(ErrorCode.FENCED_MEMBER_EPOCH, what)
-
-
-def _is_quiet(group: Group, updated: Member, found: Member, topics: Topics) -> bool:
-    """Whether nothing has changed, and the member is where it shall be."""
-    return (
-        updated is found
-        and group.members.get(updated.member_id) is updated
-        and topics is group.topics_seen
-        and group.epoch == group.assignment_epoch
-        and updated.is_reconciled_to(group.assignment_epoch)
-    )
-
-
-def _move_on(group: Group, now: Now, *, is_news: bool) -> None:
-    """The next epoch, if anything has changed, and the target assignment for the epoch."""
-    _match(group, now)
-    has_changed = group.look_at(now.topics)
-    if is_news or has_changed:
-        group.epoch += 1
-    if group.epoch > group.assignment_epoch:
-        assign(group, now.topics, now.now_ms)
-
-
-def _match(group: Group, now: Now) -> None:
-    """Find the topics of regular expressions that are new, or all if topics have changed."""
-    patterns = group.patterns()
-    for gone in group.matches.keys() - patterns:
-        del group.matches[gone]
-    for text in patterns:
-        known = group.matches.get(text)
-        if known is None or now.topics is not group.topics_seen:
-            pattern = compiled(text)
-            found = frozenset(filter(pattern.matches, now.topics))
-            if known is None or found != known.topics:
-                group.matches[text] = Matches(found, now.now_ms)
 
 
 def _answer(

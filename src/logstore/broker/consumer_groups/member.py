@@ -16,6 +16,7 @@ from logstore.broker.consumer_groups.requests import (
     TopicIdPartition,
 )
 from logstore.broker.consumer_groups.states import Event, MemberState, next_state
+from logstore.format.messages.consumer_group_records import ClassicMemberMetadata
 
 Epochs = Mapping[TopicIdPartition, int]
 """Partitions, each with the member's epoch in which it was assigned."""
@@ -35,6 +36,8 @@ class Member(NamedTuple):
     pattern: str | None = None
     rebalance_timeout_ms: int = NO_TIMEOUT
     assignor: str | None = None
+    classic: ClassicMemberMetadata | None = None
+    """What a member of the classic protocol says beside that; None of one of the newer protocol."""
     state: MemberState = MemberState.STABLE
     epoch: int = JOINING
     """``PAUSING`` while it is away."""
@@ -45,7 +48,7 @@ class Member(NamedTuple):
     revoking: Epochs = _NOTHING
     """What it was told to give up, and has not yet."""
 
-    def updated(self, beat: ConsumerGroupHeartbeat) -> Member:
+    def updated(self, beat: ConsumerGroupHeartbeat, classic: ClassicMemberMetadata | None = None) -> Member:
         """With what a heartbeat says. The same member if that is nothing new."""
         after = self._replace(
             instance_id=_given(beat.instance_id, self.instance_id),
@@ -58,6 +61,7 @@ class Member(NamedTuple):
             if beat.rebalance_timeout_ms == NO_TIMEOUT
             else beat.rebalance_timeout_ms,
             assignor=_given(beat.assignor, self.assignor),
+            classic=classic,
         )
         return self if after == self else after
 

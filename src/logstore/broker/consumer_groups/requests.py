@@ -88,6 +88,8 @@ class DescribedConsumer(NamedTuple):
     """What it has, also what it is to give up. Without topics that are deleted, as is the target."""
     target: tuple[AssignedPartition, ...]
     """What it shall have."""
+    is_classic: bool = False
+    """Whether it has the classic protocol."""
 
 
 class DescribedConsumerGroup(NamedTuple):

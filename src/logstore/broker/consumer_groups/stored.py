@@ -124,7 +124,7 @@ def _described(member: Member) -> ConsumerGroupMemberMetadataValue:
         member.pattern,
         member.rebalance_timeout_ms,
         member.assignor,
-        classic_member_metadata=None,
+        member.classic,
     )
 
 
@@ -157,9 +157,6 @@ def _current_by_topic(epochs: Epochs) -> Iterator[CurrentPartitions]:
 def group_of(group_id: str, rows: Rows) -> Group:
     """The group that its records say.
 
-    Members of the classic protocol that share a group with newer ones, in a directory that Kafka wrote, are
-    left out: they join again.
-
     Raises:
         CorruptionError, UnsupportedVersionError: a value cannot be read.
     """
@@ -181,7 +178,8 @@ def group_of(group_id: str, rows: Rows) -> Group:
             topics, _, timestamp_ms = PATTERN_VALUE.decode_versioned(data)
             group.matches[name] = Matches(frozenset(topics), timestamp_ms)
     for member_id in sorted(described):
-        if described[member_id].classic_member_metadata is None:
+        classic = described[member_id].classic_member_metadata
+        if classic is None or classic.supported_protocols:
             group.put(_member_of(member_id, described[member_id], current.get(member_id)))
     _leave_out_others(group)
     return group
@@ -215,6 +213,7 @@ def _member_of(
         described.subscribed_topic_regex or None,
         described.rebalance_timeout_ms,
         described.server_assignor,
+        described.classic_member_metadata,
     )
     if current is None:
         return member

@@ -15,7 +15,7 @@ from logstore.broker.groups.config import GroupConfig
 from logstore.broker.groups.group import Group, Member, joins_of
 from logstore.broker.groups.outbox import Outbox
 from logstore.broker.groups.requests import Done, JoinGroup, JoinGroupResult, SyncGroupResult, T
-from logstore.broker.groups.snapshots import GroupSnapshot, GroupStorage
+from logstore.broker.groups.snapshots import GroupSnapshot, GroupStorage, HandedGroup
 from logstore.broker.groups.states import ANSWERS, Event, State
 from logstore.broker.timers import Countdown, Timers
 from logstore.warning import warn
@@ -296,17 +296,32 @@ class ActiveGroup:
         if len(group.members) > self.config.group_max_size:
             self._on(Event.CHANGES)
 
+    def take_in(self, handed: HandedGroup) -> None:
+        """Become a group that had the newer protocol until now. Unless it is settled, all its members are to
+        join again."""
+        group = self.group
+        for stored, joins, generation in zip(
+            handed.snapshot.members, handed.joins, handed.generations, strict=True
+        ):
+            member = self._new_member(joins, stored.member_id, stored.assignment)
+            member.known_generation = generation
+            self.keep_alive(member)
+        group.restore(handed.snapshot)
+        if not handed.is_settled:
+            self._on(Event.CHANGES)
+
     def delete(self, then: Callable[[ErrorCode], None]) -> None:
         """End an empty group, and remove what is stored of it."""
         self._end(Event.DELETED)
         group_id = self.group.group_id
         self._ask_storage(lambda done: self._storage.delete(group_id, done), then)
 
-    def close(self) -> None:
-        """End the group here; what is stored remains. Clients look for another coordinator."""
+    def close(self, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
+        """End the group here; what is stored remains. Who waits hears ``error``, and by default looks for
+        another coordinator."""
         for member in list(self.group.members.values()):
-            self._answer_join(member, JoinGroupResult(ErrorCode.NOT_COORDINATOR, member.member_id))
-            self._answer_sync(member, SyncGroupResult(ErrorCode.NOT_COORDINATOR))
+            self._answer_join(member, JoinGroupResult(error, member.member_id))
+            self._answer_sync(member, SyncGroupResult(error))
             self.drop(member)
         if self.group.state is not State.DEAD:
             self._end(Event.CLOSED)

@@ -35,7 +35,7 @@ from logstore.broker.groups.requests import (
     SyncGroup,
     SyncGroupResult,
 )
-from logstore.broker.groups.snapshots import GroupSnapshot, GroupStorage
+from logstore.broker.groups.snapshots import GroupSnapshot, GroupStorage, HandedGroup
 from logstore.broker.groups.states import ANSWERS, State
 from logstore.broker.timers import Timers
 from logstore.format.messages.consumer_protocol import PROTOCOL_TYPE as CONSUMER
@@ -202,13 +202,37 @@ class GroupCoordinator:
             is_empty = active.group.state is State.EMPTY and not active.group.pending
             return ErrorCode.NONE if is_empty else ErrorCode.NON_EMPTY_GROUP
 
+    def check_join(self, joins: JoinGroup) -> ErrorCode:
+        """What is wrong with a request, whatever the group is."""
+        return check_join(self._config, joins)
+
+    def handed(self, group_id: str) -> HandedGroup | None:
+        """A group as it would go on with the newer protocol; None if it is not there."""
+        with self._lock:
+            active = self._groups.get(group_id)
+            return None if active is None else active.group.handed()
+
     def let_go(self, group_id: str) -> None:
-        """Know an empty group no longer: it has gone on with another protocol, also in what is stored."""
+        """Know a group no longer: it has gone on with another protocol, also in what is stored. Members that
+        wait join again."""
         with self._lock:
             active = self._groups.get(group_id)
             if active is not None:
-                active.close()
+                active.close(ErrorCode.REBALANCE_IN_PROGRESS)
                 self._forget_locked(active.group)
+        if active is not None:
+            active.outbox.send()
+
+    def take_in(self, handed: HandedGroup) -> None:
+        """Go on with a group that had the newer protocol until now, and is stored as a classic one. Unless it
+        is settled, its members are to join again, and have until then what they had."""
+        with self._lock:
+            if self._is_closed:
+                return
+            active = self._add_locked(Group(handed.snapshot.group_id, self._timers.now_ms()))
+            active.has_commits = True  # so that it is kept until it is deleted
+            active.take_in(handed)
+        active.outbox.send()
 
     # For committed offsets
 
@@ -381,9 +405,10 @@ def _check_generation(group: Group, generation: int, member_id: str, instance_id
     if group.state is State.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     error = group.check_member(member_id, instance_id)
-    if error is ErrorCode.NONE and generation != group.generation:
-        return ErrorCode.ILLEGAL_GENERATION
-    return error
+    if error is not ErrorCode.NONE:
+        return error
+    is_in_it = generation == group.generation_of(group.members[member_id])
+    return ErrorCode.NONE if is_in_it else ErrorCode.ILLEGAL_GENERATION
 
 
 def _check_sync(group: Group, syncs: SyncGroup) -> ErrorCode:

@@ -20,7 +20,7 @@ from logstore.broker.groups.requests import (
     JoinGroupResult,
     SyncGroupResult,
 )
-from logstore.broker.groups.snapshots import GroupSnapshot, MemberSnapshot
+from logstore.broker.groups.snapshots import GroupSnapshot, HandedGroup, MemberSnapshot
 from logstore.broker.groups.states import Event, State, next_state
 from logstore.broker.groups.subscriptions import decode_all_topics, decode_topics, has_to_give_up
 from logstore.broker.timers import Countdown
@@ -36,6 +36,7 @@ class Member:
         "is_new",
         "join_done",
         "joins",
+        "known_generation",
         "member_id",
         "session",
         "sync_done",
@@ -51,6 +52,8 @@ class Member:
         self.assignment = assignment
         self.is_new = False
         """Whether it does not know its id yet, and so cannot send heartbeats."""
+        self.known_generation: int | None = None
+        """What it takes for the generation, if it has not joined since its group had the newer protocol."""
         self.join_done: Done[JoinGroupResult] | None = None
         self.sync_done: Done[SyncGroupResult] | None = None
 
@@ -139,6 +142,7 @@ class Group:
         """The member waits for the next generation; for nothing else before."""
         assert member.join_done is None
         member.join_done = done
+        member.known_generation = None
         self.joined_count += 1
 
     def take_join(self, member: Member) -> Done[JoinGroupResult] | None:
@@ -298,6 +302,23 @@ class Group:
                 )
                 for member in self.members.values()
             ),
+        )
+
+    def generation_of(self, member: Member) -> int:
+        """The generation that a member is in."""
+        return self.generation if member.known_generation is None else member.known_generation
+
+    def handed(self) -> HandedGroup:
+        """What goes on with the newer protocol. A member that waits in its first JoinGroup without an id is
+        left out: it does not know the one that it has here, and joins again as another."""
+        known = [each for each in self.members.values() if each.joins.member_id or not each.is_new]
+        snapshot = self.snapshot(self.assignments())
+        kept = {each.member_id for each in known}
+        return HandedGroup(
+            snapshot._replace(members=tuple(each for each in snapshot.members if each.member_id in kept)),
+            tuple(each.joins._replace(member_id=each.member_id) for each in known),
+            tuple(map(self.generation_of, known)),
+            self.state is State.STABLE,
         )
 
     def describe(self) -> DescribedGroup:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from logstore.broker.codes import ErrorCode
-from logstore.broker.groups.requests import Done
+from logstore.broker.groups.requests import Done, JoinGroup
 
 
 class MemberSnapshot(NamedTuple):
@@ -35,6 +35,18 @@ class GroupSnapshot(NamedTuple):
     state_timestamp_ms: int
     """Since when the group is in its state; -1 in records of Kafka 2.0 and before."""
     members: tuple[MemberSnapshot, ...]
+
+
+class HandedGroup(NamedTuple):
+    """A group with its members on the way from one protocol to the other."""
+
+    snapshot: GroupSnapshot
+    joins: tuple[JoinGroup, ...]
+    """With which its members have joined, in the order of the snapshot, each with its member id."""
+    generations: tuple[int, ...]
+    """What each of them takes for the generation, until it joins again."""
+    is_settled: bool
+    """Whether all are in the generation of the snapshot, and have what they shall have."""
 
 
 class GroupStorage(Protocol):

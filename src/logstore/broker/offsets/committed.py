@@ -511,6 +511,13 @@ class CommittedOffsets:
 
         self._require(group).change(choose, what=f"the metadata of group {group!r}")
 
+    def store_as_classic(self, group: str, value: GroupMetadataValue) -> None:
+        """Store the metadata of a group that had the newer protocol until now, in place of its records, in
+        one batch unless they take more than 256 KiB. Raises as :meth:`store_group`."""
+        row = encode_group_key(group), encode_group_value(value)
+        what = f"the metadata of group {group!r}"
+        self._require(group).change(lambda table: [*_without_consumer_group(table, group), row], what=what)
+
     def forget_consumer_group(self, group: str) -> None:
         """Remove the records of such a group, but not its offsets. Raises as :meth:`delete`."""
         self.writable()

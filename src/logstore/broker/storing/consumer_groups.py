@@ -65,10 +65,14 @@ def _group_config(config: StoreConfig) -> ConsumerGroupConfig:
 
 
 def open_consumer_groups(
-    committed: CommittedOffsets, topics: Callable[[], Topics], config: StoreConfig
+    committed: CommittedOffsets,
+    topics: Callable[[], Topics],
+    config: StoreConfig,
+    on_only_classic: Callable[[str], object],
 ) -> ConsumerGroupCoordinator:
     """The coordinator, with the groups that are stored. Members that ran in a process of the directory have
-    ended with it, except static ones.
+    ended with it, except static ones. ``on_only_classic``: see
+    :class:`~logstore.broker.consumer_groups.coordinator.ConsumerGroupCoordinator`.
 
     Raises:
         CorruptionError, UnsupportedVersionError: they cannot be read.
@@ -76,7 +80,11 @@ def open_consumer_groups(
     context = committed.context
     timers = BackgroundTimers(context.scheduler, context.clock)
     coordinator = ConsumerGroupCoordinator(
-        ConsumerGroupsInTopic(committed), timers, topics, config=_group_config(config)
+        ConsumerGroupsInTopic(committed),
+        timers,
+        topics,
+        config=_group_config(config),
+        on_only_classic=on_only_classic,
     )
     groups = _stored_groups(committed)
     coordinator.restore(groups.values())

@@ -22,7 +22,7 @@ from logstore.broker.groups.requests import (
     LeaveGroup,
     LeavingMember,
 )
-from logstore.broker.groups.snapshots import GroupSnapshot, MemberSnapshot
+from logstore.broker.groups.snapshots import GroupSnapshot, HandedGroup, MemberSnapshot
 from logstore.broker.groups.states import State
 from logstore.broker.offsets.committed import CommittedOffsets
 from logstore.broker.timers import ScheduledTimers
@@ -75,6 +75,17 @@ class TopicStorage:
             self._scheduler.after(0, f"store group {group_id}", self.write_all, is_waiting=True)
         except RetriableError:  # there is no thread for it
             self.write_all()
+
+    def store_handed(self, handed: HandedGroup) -> None:
+        """Store a group that had the newer protocol until now, in this thread, after all that is to be
+        written before.
+
+        Raises:
+            LogstoreError: it could not be stored. What is stored is as it was.
+        """
+        with self._writing:
+            self.write_all()
+            self._committed.store_as_classic(handed.snapshot.group_id, _value_of(handed.snapshot))
 
     def drop_all(self) -> None:
         """Write nothing of that any more: another node leads the groups."""

@@ -25,6 +25,7 @@ from logstore.wire.messages.groups.consumer_group_describe import (
 )
 from logstore.wire.messages.parts import NOT_ASKED, Assignment, TopicPartitions
 
+_OF_CLASSIC_PROTOCOL: Final = 0
 _OF_NEWER_PROTOCOL: Final = 1
 
 
@@ -74,10 +75,10 @@ def _member(call: Call, member: DescribedConsumer) -> Member:
         member.client_id,
         member.client_host,
         member.topics,
-        member.pattern,
+        member.pattern or "",
         _assignment(call, member.assignment),
         _assignment(call, member.target),
-        _OF_NEWER_PROTOCOL,
+        _OF_CLASSIC_PROTOCOL if member.is_classic else _OF_NEWER_PROTOCOL,
     )
 
 

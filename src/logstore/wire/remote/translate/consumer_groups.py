@@ -20,6 +20,8 @@ from logstore.wire.messages.parts import Assignment
 from logstore.wire.remote.codes import code_of_number, why_of_number
 from logstore.wire.remote.translate.translation import Translation
 
+_OF_CLASSIC_PROTOCOL: Final = 0
+
 
 def _build_heartbeat(
     request: ConsumerGroupHeartbeat, version: int
@@ -94,9 +96,10 @@ def _described(group: consumer_group_describe.Group) -> DescribedConsumerGroup:
                 each.client_id,
                 each.client_host,
                 tuple(each.subscribed_topic_names),
-                each.subscribed_topic_regex,
+                each.subscribed_topic_regex or None,
                 tuple(_partitions(each.assignment)),
                 tuple(_partitions(each.target_assignment)),
+                each.member_type == _OF_CLASSIC_PROTOCOL,
             )
             for each in group.members
         ),
