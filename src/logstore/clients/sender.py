@@ -97,6 +97,7 @@ class Sender:
         """``wake`` is called when it is worth driving: from any thread, maybe under a log's lock."""
         self._broker = broker
         self._accumulator = accumulator
+        accumulator.is_driven_here = lambda: self.is_driven_here
         self._config = config
         self._acks = config.required_acks
         self._clock = clock
