@@ -298,7 +298,9 @@ class Loader:
         )
         self.log_start_offset = None
         self.report.recovered_segments = 0
-        return self._recover(bases)
+        segments, log_end_offset = self._recover(bases)
+        self._rebuild_epochs(segments)
+        return segments, log_end_offset
 
     def _without_deleted(self, bases: list[int]) -> list[int]:
         """Leave out the segments wholly below the log start. A power cut during their deletion may bring back
