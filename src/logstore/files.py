@@ -350,7 +350,8 @@ class OsFile:
 
     def __del__(self) -> None:
         with contextlib.suppress(OSError, AttributeError):
-            self.close()
+            if self._descriptor >= 0 and not sys.is_finalizing():  # else what is finalized after it may write
+                self.close()
 
 
 if sys.platform == "darwin":  # fsync there leaves the data in the drive's cache

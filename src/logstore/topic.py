@@ -586,6 +586,8 @@ class Topic(BoundToProcess, Sequence[Log]):
         Raises:
             UnknownTopicError: the directory does not hold it.
             CorruptionError: it is damaged, and ``accept_loss`` is false.
+            StorageError: appends that still gather could not be written, and ``accept_loss`` is false; the
+                partition is as it was.
         """
         number = self._check_number(partition)
         return self._writable().reopen(TopicPartition(self.name, number), accept_loss=accept_loss)

@@ -129,6 +129,16 @@ class TestReading:
         assert consumer.lag() == {T0: 10, T1: 0}
         assert len(list(consumer.drain())) == 10
 
+    def test_drain_looks_for_new_partitions(self, rig):
+        """It was poll() that looked, which a drain does not call where nothing is new in the old ones."""
+        fill(rig, 3)
+        consumer = consumer_of(rig, "t")
+        assert len(list(consumer.drain())) == 3
+        rig.directory.add_partitions("t", 3)
+        fill(rig, 2, T0._replace(partition=2))
+        rig.clock.advance(1_000)
+        assert len(list(consumer.drain())) == 2
+
     def test_drain_passes_markers_and_gaps_at_the_end(self, rig):
         fill(rig, 3)
         producer = started(rig)

@@ -278,6 +278,34 @@ class TestFailures:
         producer.flush()
         assert "cannot be called from a callback" in caplog.text
 
+    def test_a_callback_may_not_wait_for_a_record_that_is_on_its_way(self, rig, caplog):
+        """It waited for itself: the producer delivered nothing more."""
+        producer, told = producer_of(rig), []
+
+        def tell(*_):
+            told.append(first.result())
+            producer.send("t", b"b", partition=0).result(timeout=5)
+
+        first = producer.send("t", b"a", partition=0, on_delivery=tell)
+        producer.flush()
+        assert told == [first.result(0)]
+        assert "result() of a record that is still on its way cannot be called from a callback" in caplog.text
+        producer.flush()
+        assert rig.directory.log(T0).log_end_offset == 2
+
+    def test_a_callback_may_wait_for_another_producer(self, rig):
+        producer, told = producer_of(rig), []
+
+        def tell(*_):
+            sent = other.send("t", b"b", partition=0)
+            other.flush()
+            told.append(sent.result(0).offset)
+
+        other = producer_of(rig)
+        producer.send("t", b"a", partition=0, on_delivery=tell)
+        producer.flush()
+        assert told == [1]
+
     def test_a_delivery_that_takes_too_long_fails(self, rig):
         producer = producer_of(rig, delivery_timeout_ms=1000, retry_backoff_ms=100)
         rig.directory.log(T0).close()

@@ -4,6 +4,7 @@ once, in order, and ``flush()`` says so. Costs 2 s."""
 from __future__ import annotations
 
 import contextlib
+import itertools
 import signal
 import sys
 import time
@@ -113,3 +114,38 @@ def test_a_signal_handler_that_sends(tmp_path):
         producer.flush(timeout=30)
         assert all(each.is_done for each in sent)
         assert store["t"][0].log_end_offset == len(sent)
+
+
+class _BehindCalls:
+    """Raises when the n-th call of a function in C returns, where an interrupt may strike, too."""
+
+    def __init__(self, at):
+        self.left = at
+
+    def __call__(self, frame, event, argument):
+        if event == "c_return" and frame.f_globals["__name__"].startswith(
+            ("logstore.clients", "logstore.turns")
+        ):
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+
+
+def test_behind_any_call():
+    """Behind the try for the lock of who drives, the lock stayed taken, and nothing was ever sent again."""
+    for at in itertools.count(1):
+        work, interrupts = Work(), _BehindCalls(at)
+        work.step(0)
+        work.rig.clock.advance(1)
+        sys.setprofile(interrupts)
+        try:
+            work.producer.run_due()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.setprofile(None)
+        assert not work.producer._sender._driving.locked(), at
+        work.check()
+        if interrupts.left > 0:
+            break
+    assert at > 20

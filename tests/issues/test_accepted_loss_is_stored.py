@@ -18,7 +18,8 @@ from tests.logdir.helpers import QuickFiles, crash, open_store, values
 import logstore
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import CorruptionError
-from logstore.files import Files
+from logstore.files import Files, OsFiles
+from logstore.format.checkpoint import EpochEntry
 from logstore.model import Isolation, TopicPartition
 from logstore.testing import ManualClock, MemoryFiles
 from logstore.testing.crash import CrashStates
@@ -220,3 +221,21 @@ def test_a_crash_does_not_bring_the_log_start_back(tmp_path):
                 store["t"].reopen(0, accept_loss=True)
             assert values(store["t"][0]) == OLD
             crash(store)
+
+
+@pytest.mark.damaged
+def test_what_comes_back_from_below_the_log_start_has_its_epochs(tmp_path):
+    """The history of epochs began at the log start, and ``verify()`` reported what came back as damaged."""
+    with open_store(tmp_path) as store:
+        log = store.create_topic("t")[0]
+        for epoch, value in enumerate(OLD):
+            log.assign_leader_epoch(epoch // 10)
+            log.extend([value])
+        position = log.size_bytes // 2
+        log.delete_before(25)
+    change(OsFiles(), str(tmp_path / "t-0" / f"{0:020}.log"), position, None)
+    with open_store(tmp_path) as store:
+        log = store["t"].reopen(0, accept_loss=True)
+        assert values(log) == OLD[:15]
+        assert log.epoch_entries == (EpochEntry(0, 0), EpochEntry(1, 10))
+        assert store.verify(), str(store.verify())

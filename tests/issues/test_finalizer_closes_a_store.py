@@ -72,3 +72,34 @@ def test_a_finalizer_at_the_end_of_the_program_closes_a_producer(tmp_path, acks)
     assert (ended.returncode, ended.stderr) == (0, "")
     with logstore.open(tmp_path / "s") as store:
         assert [record.value for record in store["t"].read()] == [b"begun", b"ended"]
+
+
+NAMED = """
+    import sys, logstore
+
+    store = logstore.open(sys.argv[1])
+    log = store.create_topic("t")[0]
+    producer = store.producer(linger_ms=10_000)
+    producer.send("t", b"sent")
+
+    class Owner:
+        def __init__(self):
+            self.producer, self.store = producer, store
+
+        def __del__(self):
+            self.producer.close()
+            self.store.close()
+
+    owner = Owner()
+"""
+
+
+def test_the_files_are_open_until_the_last_finalizer(tmp_path):
+    """They have finalizers, too. Here theirs came first: the record was lost without a word, and the store
+    could not be closed."""
+    program = [sys.executable, "-c", textwrap.dedent(NAMED), tmp_path / "s"]
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=30)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    with logstore.open(tmp_path / "s") as store:
+        assert [record.value for record in store["t"].read()] == [b"sent"]
+        assert store.was_clean

@@ -154,6 +154,7 @@ class Accumulator:
         "_used_bytes",
         "batch_count",
         "given_now_ms",
+        "is_driven_here",
         "lock",
         "ready",
         "topics",
@@ -167,6 +168,8 @@ class Accumulator:
         self.given_now_ms = None if type(clock) is SystemClock else clock.now_ms
         """None: the compiled code asks the machine's clock by itself."""
         self._tell_sender = tell_sender
+        self.is_driven_here: Callable[[], bool] = lambda: False
+        """Whether the calling thread is sending, so that it runs in a callback. The sender sets this."""
         self.lock = threading.RLock()
         self._is_held_here = held_here(self.lock)
         self._has_room: threading.Condition | None = None
@@ -327,7 +330,9 @@ class Accumulator:
 
     def _new_batch(self, queue: PartitionQueue, rules: RowRules) -> OutgoingBatch:
         now_ms = self._clock.monotonic_ms()
-        return OutgoingBatch(queue.partition, rules, queue.encoder.max_record_bytes, now_ms)
+        batch = OutgoingBatch(queue.partition, rules, queue.encoder.max_record_bytes, now_ms)
+        batch.is_driven_here = self.is_driven_here
+        return batch
 
     def _open_batch_locked(self, queue: PartitionQueue, size_bytes: int) -> OutgoingBatch:
         batch = self._new_batch(queue, _rules_within(queue.encoder, size_bytes))

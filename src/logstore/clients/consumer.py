@@ -346,6 +346,7 @@ class Consumer(BoundToProcess):
         """Whether it has its partitions, and knows where it is in each."""
         if not self._take_part():
             return False
+        self._look_for_partitions()
         self._seeking.find()
         return not self._seeking.is_waiting
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from logstore.arguments import check_callable
-from logstore.errors import LogstoreError, RetriableError
+from logstore.errors import LogstoreError, RetriableError, UsageError
 from logstore.format.batch import decode_batch
 from logstore.format.gathered import RowRules
 from logstore.format.loops import GatheredRows
@@ -51,6 +51,7 @@ class OutgoingBatch:
         "data",
         "gather",
         "is_done",
+        "is_driven_here",
         "is_forgotten",
         "is_told",
         "number",
@@ -82,6 +83,8 @@ class OutgoingBatch:
         """With which it was stamped."""
         self.attempts = 0
         self.is_done = False
+        self.is_driven_here: Callable[[], bool] = lambda: False
+        """See :attr:`.Accumulator.is_driven_here`."""
         self.is_forgotten = False
         """Whether it takes no memory of the producer's any more."""
         self.is_told = False
@@ -201,9 +204,15 @@ class Sent:
 
         Raises:
             RetriableError: the time is over; the record is still on its way.
-            UsageError: ``timeout`` is no number of seconds, 0 or above.
+            UsageError: called from a callback of the same producer, for a record that is still on its way:
+                it would wait for itself; or ``timeout`` is no number of seconds, 0 or above.
             LogstoreError: it was not delivered.
         """
+        if not self._batch.is_done and self._batch.is_driven_here():
+            raise UsageError(
+                "result() of a record that is still on its way cannot be called from a callback: it would "
+                "wait for itself; add_callback() tells of the record"
+            )
         if not self._batch.wait(None if timeout is None else check_timeout(timeout)):
             raise RetriableError(
                 f"a record for {self._batch.partition} is not delivered after {timeout:g} s; it is tried on"

@@ -97,6 +97,7 @@ class Sender:
         """``wake`` is called when it is worth driving: from any thread, maybe under a log's lock."""
         self._broker = broker
         self._accumulator = accumulator
+        accumulator.is_driven_here = lambda: self.is_driven_here
         self._config = config
         self._acks = config.required_acks
         self._clock = clock
@@ -125,8 +126,10 @@ class Sender:
         self._must_look = True
         next_ms = NEVER_MS
         taken: list[bool] = []
-        while self._must_look and take_if_free(self._driving.acquire, taken):
+        while self._must_look:
             try:
+                if not take_if_free(self._driving.acquire, taken):
+                    break
                 self._driver = threading.get_ident()
                 self._must_look = False
                 if self._was_interrupted:
@@ -136,9 +139,10 @@ class Sender:
                 self._was_interrupted = True
                 raise
             finally:
-                self._driver = None
-                self._driving.release()  # before any other call: an interrupt must not come in front of it
-                taken.clear()
+                if taken:
+                    self._driver = None
+                    self._driving.release()  # before any other call, which an interrupt could end
+                    taken.clear()
         return next_ms
 
     @property

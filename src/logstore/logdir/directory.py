@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from copy import copy
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -593,6 +593,7 @@ class LogDirectory:
         Raises:
             UnknownTopicError: the directory does not hold it.
             CorruptionError: it is still damaged, and ``accept_loss`` is false.
+            StorageError: appends that still gather could not be written; nothing has changed.
             FencedError: the directory's lock was lost; open the store again instead.
         """
         accept_loss = check_flag(accept_loss, "accept_loss")
@@ -602,6 +603,9 @@ class LogDirectory:
             topic = self.topic(partition.topic)
             self._check_held(partition)
             old = self._logs.get(partition)
+            if old is not None:
+                with suppress(StorageError) if accept_loss else nullcontext():
+                    old.writer.write_gathered()
             try:
                 if old is not None:
                     old.abandon()

@@ -160,6 +160,7 @@ class Loader:
         log_start = max(self.log_start_offset or 0, segments[0].base_offset)
         if log_end_offset < log_start:
             segments, log_end_offset = self._start_over(segments, log_start)
+        self._remove_deleted([base for base in segment_bases(names) if base < segments[0].base_offset])
         # In a log without records, the epoch of the last deleted record begins at the log end.
         self.epochs.truncate_from_end(log_end_offset + (log_end_offset == log_start))
         self.epochs.truncate_from_start(log_start if self.log_start_offset is not None else -1)
@@ -297,14 +298,23 @@ class Loader:
         )
         self.log_start_offset = None
         self.report.recovered_segments = 0
-        return self._recover(bases)
+        segments, log_end_offset = self._recover(bases)
+        self._rebuild_epochs(segments)
+        return segments, log_end_offset
 
     def _without_deleted(self, bases: list[int]) -> list[int]:
         """Leave out the segments wholly below the log start. A power cut during their deletion may bring back
-        one but not the next, or one with a torn end; neither says anything about the records that follow.
-        After the next clean stop retention finds them again and removes their files."""
+        one but not the next, or one with a torn end; neither says anything about the records that follow."""
         count = sum(base <= (self.log_start_offset or 0) for base in bases)
         return bases[max(count - 1, 0) :]
+
+    def _remove_deleted(self, bases: list[int]) -> None:
+        """Remove the files of the segments that were left out. Retention and erasures look for records to
+        remove in the log, and these are not in it."""
+        for base in bases:
+            self._remove_files(self._sealed(base), self._left.files)
+        if bases:
+            self.files.flush_directory(self.directory)
 
     def _finish_seal(self, base: int) -> Segment:
         """The segment in front of one that begins at the recovery point, with complete indexes. A crash

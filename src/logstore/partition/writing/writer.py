@@ -210,6 +210,16 @@ class LogWriter:
                 "may not survive a power cut; open it again to find out"
             )
 
+    def write_gathered(self) -> None:
+        """Write the appends that still gather, unless a failure or the end keeps the log from writing.
+
+        Raises:
+            StorageError: the disk refused; they gather on.
+        """
+        if self.gathering.rows.row_count and not self.guard.is_closed and self.guard.failure is None:
+            with self.guard.own_lock(), self.guard:
+                self.gathering.drain_locked()
+
     def abandon(self) -> None:
         """See :meth:`.Log.abandon`."""
         self.turn.end()
