@@ -9,7 +9,7 @@ from logstore.errors import InvalidConfigError
 
 TOPIC_RANGES = [row for row in _TOPIC_RANGES if row[0] != "compression_gzip_level"]
 CHOICES = {
-    "cleanup_policy": ["delete", "compact", "compact,delete"],
+    "cleanup_policy": ["", "delete", "compact", "compact,delete"],
     "compression_type": ["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"],
     "message_timestamp_type": ["CreateTime", "LogAppendTime"],
 }
@@ -89,7 +89,7 @@ def test_each_choice(name, value):
 
 
 @pytest.mark.parametrize("name", CHOICES)
-@pytest.mark.parametrize("value", ["", "none", 5, None, ["delete"]])
+@pytest.mark.parametrize("value", [" ", "none", 5, None, ["delete"]])
 def test_another_choice_is_refused(name, value):
     with pytest.raises(InvalidConfigError, match=name):
         TopicConfig(**{name: value})
@@ -106,7 +106,14 @@ def test_every_setting_has_a_range_or_a_choice_or_is_a_flag():
     checked = {row[0] for row in _TOPIC_RANGES} | CHOICES.keys() | set(FLAGS)
     assert {field.name for field in fields(TopicConfig)} == checked
     checked = {row[0] for row in _STORE_RANGES} | {"topic", "log_cleaner_enable"}
+    checked.add("group_consumer_migration_policy")
     assert {field.name for field in fields(StoreConfig)} == checked
+
+
+@pytest.mark.parametrize("value", ["", "both", None])
+def test_another_migration_policy_is_refused(value):
+    with pytest.raises(InvalidConfigError, match="group_consumer_migration_policy"):
+        StoreConfig(group_consumer_migration_policy=value)
 
 
 def test_lags_that_contradict_each_other_are_refused():
@@ -129,11 +136,18 @@ def test_the_topic_of_a_store_must_be_a_topic_config():
 
 @pytest.mark.parametrize(
     ("policy", "compacts", "deletes"),
-    [("delete", False, True), ("compact", True, False), ("compact,delete", True, True)],
+    [
+        ("delete", False, True),
+        ("compact", True, False),
+        ("compact,delete", True, True),
+        ("", False, False),
+    ],
 )
 def test_what_a_policy_means(policy, compacts, deletes):
     config = TopicConfig(cleanup_policy=policy)
     assert (config.compacts, config.deletes) == (compacts, deletes)
+    assert config.may_lose_its_front == (policy != "compact")
+    assert TopicConfig.from_properties(config.to_properties()) == config
 
 
 def test_the_order_of_policies_does_not_matter():

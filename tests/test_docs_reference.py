@@ -60,7 +60,7 @@ def test_what_is_for_engines_is_there():
 def test_every_setting_is_described(kind):
     page = pages()["settings.md"]
     for field in fields(kind):
-        assert re.search(rf"^#### {field.name}\n\n.+\n\n\w*[^\n]{{20}}", page, re.MULTILINE), field.name
+        assert re.search(rf"^#### {field.name}\n\n(.+\n)+\n\w*[^\n]{{20}}", page, re.MULTILINE), field.name
 
 
 def anchors(text):

@@ -25,7 +25,7 @@ million). Kafka's ``log.cleaner.dedupe.buffer.size``."""
 LEAST_CLEANER_MAP_BYTES = 1024 * 1024
 """The least memory for keys that each log cleaner thread must have, as in Kafka."""
 
-_POLICIES = {"delete", "compact", "compact,delete", "delete,compact"}
+_POLICIES = {"", "delete", "compact", "compact,delete", "delete,compact"}
 _COMPRESSION_TYPES = {"producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"}
 _TIMESTAMP_TYPES = {"CreateTime", "LogAppendTime"}
 _MIGRATIONS = {"bidirectional", "disabled", "downgrade", "upgrade"}
@@ -155,8 +155,8 @@ class TopicConfig(Checked):
 
     cleanup_policy: str = "delete"
     """What is removed: old segments, by the retention settings (``delete``); all but the latest record of
-    each key (``compact``); or both (``compact,delete``; ``delete,compact`` means the same, and becomes
-    it)."""
+    each key (``compact``); both (``compact,delete``; ``delete,compact`` means the same, and becomes it); or
+    nothing (the empty text, as in Kafka 4.2): only ``delete_before()`` removes records."""
     compression_type: str = "producer"
     """The codec on disk. ``producer`` keeps batches as they arrive; records appended directly are then not
     compressed. Nor is a batch that has more than 64 MiB of records: readers decompress no more."""
@@ -291,6 +291,11 @@ class TopicConfig(Checked):
     def deletes(self) -> bool:
         """Whether ``cleanup_policy`` contains ``delete``."""
         return "delete" in self.cleanup_policy
+
+    @property
+    def may_lose_its_front(self) -> bool:
+        """Whether records may be deleted from the front by offset: not of a topic that is compacted only."""
+        return self.deletes or not self.compacts
 
     @classmethod
     @cache

@@ -139,7 +139,8 @@ def _facts(name: str, default: Any, limits: dict[str, tuple[int, int]], choices:
         low, high = limits[name]
         facts.append(f"from {low} to {'`UNLIMITED`' if high == UNLIMITED else high}")
     elif name in choices:
-        facts.append("one of " + ", ".join(f"`{choice}`" for choice in sorted(choices[name])))
+        shown = (f"`{choice}`" if choice else "`''`" for choice in sorted(choices[name]))
+        facts.append("one of " + ", ".join(shown))
     elif isinstance(default, bool):
         facts.append("`True` or `False`")
     return " · ".join(facts)

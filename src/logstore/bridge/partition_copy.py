@@ -276,7 +276,7 @@ class PartitionCopy:
             self.goal = self.end_offset
         log.update_high_watermark(answer.high_watermark)
         start = answer.log_start_offset
-        if start > log.log_start_offset and log.config.deletes:
+        if start > log.log_start_offset and log.config.may_lose_its_front:
             log.delete_before(min(start, log.high_watermark))
 
     def is_at_end(self, answer: FetchedPartition, *, all_empty: bool) -> bool:

@@ -150,7 +150,7 @@ class PushBridge:
         """Where partitions ended when the run began, or when they were found."""
         store.directory.check_open()
         for each in topics:
-            if delete_pushed and not store[each].config.deletes:
+            if delete_pushed and not store[each].config.may_lose_its_front:
                 raise UsageError(
                     f"topic {each!r} is compacted only, and delete_pushed would delete records: "
                     "cleanup_policy must contain delete"

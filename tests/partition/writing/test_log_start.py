@@ -111,6 +111,12 @@ def test_a_compacted_topic_is_refused(tmp_path):
         log.delete_before(1)
 
 
+def test_a_topic_of_which_nothing_goes_by_itself_is_not(tmp_path):
+    log = open_log(tmp_path / "t-0", cleanup_policy="")
+    log.extend([b"a", b"b"])
+    assert (log.delete_before(1), log.log_start_offset) == (1, 1)
+
+
 def test_a_full_disk_refuses_it_and_it_can_be_tried_again(tmp_path):
     files = WatchedFiles()
     log = open_log(tmp_path / "t-0", files=files)

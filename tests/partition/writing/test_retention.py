@@ -102,6 +102,8 @@ def test_a_compacted_topic_keeps_all_but_what_is_below_the_log_start():
     segments = facts((5, 0), (5, 0), (5, 0))
     assert plan(segments, cleanup_policy="compact", retention_ms=0, retention_bytes=0) == 0
     assert plan(segments, cleanup_policy="compact", log_start_offset=10) == 1
+    assert plan(segments, cleanup_policy="", retention_ms=0, retention_bytes=0) == 0
+    assert plan(segments, cleanup_policy="", log_start_offset=10) == 1
     assert plan(segments, cleanup_policy="compact,delete", retention_ms=0) == 3
 
 

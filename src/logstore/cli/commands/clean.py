@@ -105,7 +105,9 @@ def _not_compacted(directory: str, topic: Topic) -> CommandError:
             "here all of it is kept. `logstore handover` takes it, with its settings, to a store of your own"
         )
     policy = topic.config.cleanup_policy
-    return CommandError(f"topic {topic.name} is not compacted: its cleanup.policy is {policy}", WRONG)
+    return CommandError(
+        f"topic {topic.name} is not compacted: its cleanup.policy is {policy or 'empty'}", WRONG
+    )
 
 
 def _show_compacted(out: Output, reports: Iterable[CompactionReport]) -> None:

@@ -26,7 +26,7 @@ TOPIC: Final = Shape(
     "transactions leave",
     size_bytes="of the `.log` files",
     newest_ms="the largest timestamp, milliseconds since 1970; null where no record has one",
-    cleanup_policy="`delete`, `compact` or both; null where it is the default of a broker",
+    cleanup_policy="`delete`, `compact`, both, or neither; null where it is the default of a broker",
     errors="what is wrong with partitions that cannot be read",
 )
 PARTITION: Final = Shape(

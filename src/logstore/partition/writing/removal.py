@@ -47,7 +47,7 @@ class Removal:
         """See :meth:`.Log.delete_before`."""
         check_offset(offset, "offset")
         with self._guard.own_lock(), self._guard as core:
-            if not core.config.deletes:
+            if not core.config.may_lose_its_front:
                 raise UsageError(f"{self._partition} is compacted only: cleanup_policy must contain delete")
             self._gathering.drain_locked()
             if offset > core.high_watermark:
