@@ -1,5 +1,5 @@
 """MirrorMaker 2 of a stock Kafka copies a topic from a broker to a store that listens, and another back:
-equal records, and a group that goes on at the copy where it was at the original."""
+equal records, settings that follow, and a group that goes on at the copy where it was at the original."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 import logstore
 from logstore.model import TopicPartition
@@ -42,6 +43,7 @@ offset.storage.partitions = 1
 status.storage.partitions = 1
 emit.checkpoints.interval.seconds = 1
 sync.group.offsets.interval.seconds = 1
+sync.topic.configs.interval.seconds = 1
 offset.lag.max = 0
 scheduled.rebalance.max.delay.ms = 0
 """
@@ -88,6 +90,13 @@ def records_of(store, topic):
     return found
 
 
+def set_option(servers, topic, name, value):
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.incremental_alter_configs([resource])[resource].result(30)
+
+
 def wait_until(condition, process, log):
     deadline = time.monotonic() + GIVE_UP_SECONDS
     while not condition():
@@ -123,6 +132,8 @@ def test_a_topic_goes_to_a_store_and_another_back(tmp_path):
             place = TopicPartition("broker.out", 0)
             wait_until(lambda: store.offsets("g").get(place) is not None, process, log)
             assert store.offsets("g")[place].offset <= COMMITTED
+            set_option(running.bootstrap, "out", "max.message.bytes", "70000")
+            wait_until(lambda: opened["broker.out"].config.max_message_bytes == 70_000, process, log)
         assert records_of(store, "broker.out") == records_of(broker, "out")
         assert records_of(broker, "store.home") == records_of(store, "home")
         assert sum(map(len, records_of(store, "broker.out"))) == COUNT

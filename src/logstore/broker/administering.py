@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import code_of
@@ -160,14 +159,9 @@ def alter_configs(directory: LogDirectory, request: AlterConfigsRequest) -> Topi
     return TopicsResult(tuple(outcome_of(each.name, partial(change, each)) for each in request.changes))
 
 
-_NEVER_GIVEN: Final = frozenset(
-    {"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"}
-)
-"""Kafka's tool for moving partitions deletes them after each move, whether they were given or not."""
-
-
 def changed_settings(defaults: Mapping[str, str], now: TopicConfig, wanted: ConfigChange) -> dict[str, str]:
-    """A topic's settings after a change; not checked.
+    """A topic's settings after a change; not checked. What there is not can be deleted, as with Kafka: its
+    tools delete all that has its default somewhere else, or that they may have given.
 
     Raises:
         InvalidConfigError: a setting is not a list.
@@ -176,10 +170,8 @@ def changed_settings(defaults: Mapping[str, str], now: TopicConfig, wanted: Conf
     for key, value in wanted.settings.items():
         if value is not None:
             settings[key] = value
-        elif key in _NEVER_GIVEN:
-            continue
-        elif key in defaults or key not in TopicConfig.setting_names():
-            settings[key] = defaults.get(key, "")  # refused by its name, if it is unknown
+        elif key in defaults:
+            settings[key] = defaults[key]
         else:
             settings.pop(key, None)
     _change_lists(settings, now, wanted)

@@ -59,8 +59,7 @@ def check_setting_name(name: Any) -> str:
     """
     name = plain_text(name)
     if type(name) is not str or name not in NAMES:
-        hint = did_you_mean(name, NAMES)
-        raise InvalidConfigError(f"groups have no setting {shown(name)} here{hint}; {', '.join(NAMES)} are")
+        raise InvalidConfigError(f"groups have no setting {shown(name)} here{did_you_mean(name, NAMES)}")
     return name
 
 

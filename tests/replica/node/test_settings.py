@@ -71,6 +71,12 @@ def changed(before, change):
             {"of.next.year": "true", "retention.ms": "7000"},
         ),
         ({"of.next.year": "true"}, {"settings": {"segment.ms": "5"}, "replaces": True}, {"segment.ms": "5"}),
+        (
+            {"of.next.year": "true", "segment.ms": "5"},
+            {"settings": {"of.next.year": None}},
+            {"segment.ms": "5"},
+        ),
+        ({"segment.ms": "5"}, {"settings": {"not.here": None}}, {"segment.ms": "5"}),
     ],
 )
 def test_what_was_given_is_kept(before, change, after):

@@ -238,7 +238,14 @@ class TestQuotas:
         assert self.described(rig, ("user", 3, None)) == wrong
         assert self.described(rig, ("user", 0, None)) == wrong
         assert self.described(rig, ("planet", 2, None)) == wrong
+        assert self.described(rig, ("ip", 2, None), ("user", 2, None)) == wrong
+        assert self.described(rig, ("ip", 3, None)) == wrong
         assert self.described(rig) == {}
+
+    def test_of_addresses_there_are_none(self, rig):
+        assert self.alter(rig, (("user", "a"),), ("producer_byte_rate", 1.0)) == NONE
+        assert self.described(rig, ("ip", 2, None)) == {}
+        assert self.described(rig, ("ip", 0, "127.0.0.1"), strict=True) == {}
 
     def test_denials(self, rig):
         rig.rights.deny(Operation.ALTER_CONFIGS, Operation.DESCRIBE_CONFIGS)

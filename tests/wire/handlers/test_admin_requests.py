@@ -254,6 +254,15 @@ class TestCreateTopics:
         assert bad.error_message
         assert rig.directory.topic_names() == (["t"] if validate_only else ["good", "t"])
 
+    def test_what_asks_for_nothing_may_be_said(self, rig):
+        """By tools that make a topic with all the settings of another, defaults too."""
+        idle = (("remote.storage.enable", "false"), ("local.retention.bytes", "-2"), ("flush.ms", "7"))
+        (made,) = self.create(rig, ("n", 1, 1, (), tuple(create_topics.Config(*each) for each in idle)))
+        assert (made.error_code, made.error_message) == (NONE, None)
+        assert {each.name for each in made.configs} == TopicConfig.setting_names()
+        (made,) = self.create(rig, ("m", 1, 1, (), (create_topics.Config("remote.storage.enable", "true"),)))
+        assert made.error_code == ErrorCode.INVALID_CONFIG
+
     def test_an_unknown_setting_is_named(self, rig):
         (made,) = self.create(rig, ("n", 1, 1, (), (create_topics.Config("retension.ms", "1"),)))
         assert "retension.ms" in made.error_message

@@ -154,6 +154,22 @@ class TestChangingSettings:
         assert self.replace(rig, [("segment.ms", "9")])[:2] == (NONE, None)
         assert self.config(rig) == TopicConfig(segment_ms=9)
 
+    def test_what_there_is_not_can_be_deleted(self, rig):
+        """MirrorMaker deletes all settings of the copy that have their defaults in the original."""
+        changes = (("flush.ms", SET, "7"), ("remote.copy.lag.bytes", DELETE, None), ("flsh.ms", DELETE, ""))
+        assert self.change(rig, *changes)[:2] == (NONE, None)
+        assert self.config(rig) == TopicConfig(flush_ms=7)
+
+    def test_what_asks_for_nothing_may_be_said(self, rig):
+        """By tools that give a topic all the settings of another, defaults too."""
+        idle = {"remote.storage.enable": "FALSE", "local.retention.ms": " -2", "remote.copy.lag.ms": "0"}
+        idle["leader.replication.throttled.replicas"] = ""
+        changes = [("flush.ms", SET, "7"), *((name, SET, value) for name, value in idle.items())]
+        assert self.change(rig, *changes)[:2] == (NONE, None)
+        assert self.config(rig) == TopicConfig(flush_ms=7)
+        assert self.replace(rig, [("segment.ms", "9"), *idle.items()])[:2] == (NONE, None)
+        assert self.config(rig) == TopicConfig(segment_ms=9)
+
     def test_a_trial_changes_nothing(self, rig):
         assert self.change(rig, ("flush.ms", SET, "7"), validate_only=True).error_code == NONE
         assert self.replace(rig, [("flush.ms", "7")], validate_only=True).error_code == NONE
@@ -170,7 +186,8 @@ class TestChangingSettings:
             ([("flush.ms", SET, "7"), ("flush.ms", DELETE, None)], ErrorCode.INVALID_REQUEST),
             ([("flush.ms", APPEND, "7")], ErrorCode.INVALID_CONFIG),
             ([("flsh.ms", SET, "7")], ErrorCode.INVALID_CONFIG),
-            ([("flsh.ms", DELETE, None)], ErrorCode.INVALID_CONFIG),
+            ([("remote.storage.enable", SET, "true")], ErrorCode.INVALID_CONFIG),
+            ([("local.retention.ms", APPEND, "-2")], ErrorCode.INVALID_CONFIG),
         ],
     )
     def test_what_is_refused_says_why(self, rig, changes, code):

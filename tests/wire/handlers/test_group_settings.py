@@ -99,6 +99,17 @@ def test_what_is_described():
     assert rig.broker.group_settings.config_of("other").isolation is Isolation.HIGH_WATERMARK
 
 
+def test_what_there_is_not_can_be_deleted():
+    rig = AdminRig()
+    asked = altering("g", consumer_session_timeout_ms=None, share_isolation_level="read_committed")
+    (answer,) = rig.send_message(ApiKey.INCREMENTAL_ALTER_CONFIGS, asked).resources
+    assert (answer.error_code, answer.error_message) == (0, None)
+    assert rig.broker.group_settings.config_of("g").isolation is Isolation.COMMITTED
+    asked = altering("g", consumer_session_timeout_ms="50000")
+    (answer,) = rig.send_message(ApiKey.INCREMENTAL_ALTER_CONFIGS, asked).resources
+    assert answer.error_code == ErrorCode.INVALID_CONFIG
+
+
 def listed(rig, *kinds, version=1):
     found = rig.send(ApiKey.LIST_CONFIG_RESOURCES, version, **({"resource_types": kinds} if version else {}))
     return found.error_code, [(each.resource_type, each.resource_name) for each in found.config_resources]

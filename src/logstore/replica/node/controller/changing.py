@@ -287,7 +287,8 @@ class ClusterTopics:
             own = _given(known, wanted, settings)
             TopicConfig.from_properties({**defaults, **own})
             newer = {} if wanted.replaces else {name: before[name] for name in before.keys() - known.keys()}
-            return {**newer, **own}  # what newer nodes have set stays
+            kept = {name: value for name, value in newer.items() if name not in wanted.settings}
+            return {**kept, **own}  # what newer nodes have set stays, unless it is deleted
 
         if is_trial:
             change(self._topic(self._view(), wanted.name).config)

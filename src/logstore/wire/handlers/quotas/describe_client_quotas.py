@@ -22,6 +22,8 @@ from logstore.wire.messages.quotas.describe_client_quotas import (
 )
 
 _MATCH_TYPES: Final = frozenset(MatchType)
+_ADDRESSES: Final = "ip"
+"""What Kafka limits the connections of. Here there are no such quotas, and so none is found."""
 
 
 def answer(
@@ -34,6 +36,8 @@ def answer(
     if unknown:
         why = f"the filter has match type {unknown[0]}; there are 0, 1 and 2"
         return Answered(_refused(ErrorCode.INVALID_REQUEST, why))
+    if [each.entity_type for each in request.components] == [_ADDRESSES]:
+        return Answered(_response(Found(ErrorCode.NONE)))
     components = tuple(_component(each) for each in request.components)
     return then(call.broker.describe_client_quotas(Asked(components, request.strict)), _response)
 

@@ -12,8 +12,10 @@ from logstore.broker.pending import Pending
 from logstore.broker.requests import AlterConfigsRequest, ConfigChange, TopicsResult
 from logstore.errors import LogstoreError
 from logstore.logdir.acls import Operation
+from logstore.logdir.group_settings import NAMES as GROUP_NAMES
 from logstore.wire.handlers.call import Call, ClusterNodes, told
 from logstore.wire.handlers.then import then
+from logstore.wire.handlers.topics.idle import asks_for_nothing
 from logstore.wire.handlers.topics.resources import ConfigResource, Refusal, denied, invalid
 
 
@@ -82,13 +84,21 @@ def _alter_at_once(
     call: Call, resource: Resource, plan: ConfigChange | Refusal, *, validate_only: bool
 ) -> ConfigChange | Refusal:
     """All but what is of topics."""
-    if not isinstance(plan, ConfigChange) or resource.resource_type == ConfigResource.TOPIC:
+    if not isinstance(plan, ConfigChange):
         return plan
+    if resource.resource_type == ConfigResource.TOPIC:
+        return _without_idle(plan)
     if resource.resource_type == ConfigResource.GROUP:
         return _alter_group(call, plan, validate_only=validate_only)
     if call.node.cluster is not None:
         return _throttle(call, call.node.cluster, plan, validate_only=validate_only)
     return _alter_broker(plan)
+
+
+def _without_idle(change: ConfigChange) -> ConfigChange:
+    settings = change.settings.items()
+    given = {name: value for name, value in settings if value is None or not asks_for_nothing(name, value)}
+    return change._replace(settings=given)
 
 
 def _throttle(call: Call, cluster: ClusterNodes, change: ConfigChange, *, validate_only: bool) -> Refusal:
@@ -120,7 +130,10 @@ def _alter_group(call: Call, change: ConfigChange, *, validate_only: bool) -> Re
     if change.replaces or change.appended or change.subtracted:
         return invalid(f"settings of group {change.name!r} are set and deleted one by one, and are no lists")
     try:
-        call.node.group_settings.alter(change.name, change.settings, validate_only=validate_only)
+        settings = {
+            name: value for name, value in change.settings.items() if value is not None or name in GROUP_NAMES
+        }
+        call.node.group_settings.alter(change.name, settings, validate_only=validate_only)
     except LogstoreError as error:
         return Refusal(code_of(error), str(error))
     return Refusal(ErrorCode.NONE)
