@@ -18,6 +18,7 @@ from logstore.model import Role, TopicPartition
 from logstore.partition.state import sidecars
 from logstore.replica import Node
 from logstore.replica.coordination.files import FileCoordinator
+from tests.partition.helpers_rules import batch
 from tests.replica.node.cluster import Cluster, eventually
 
 T = TopicPartition("t", 0)
@@ -163,6 +164,47 @@ def test_a_nodes_store_changes_no_topics(cluster):
         pytest.raises(UsageError, match=r"not configured here: .* is the directory of a node"),
     ):
         alone["t"].configure(retention_ms=1_000)
+
+
+def test_nothing_is_appended_to_what_a_node_does_not_lead(cluster):
+    """The leader may append another record of its epoch there: then the replicas would differ for ever."""
+    create(cluster)
+    cluster.wait_for_isr(T, 3)
+    assert send(cluster, [b"1"]) == [0]
+    leader = cluster.leader_of(T).node_id
+    follower = next(each for each in cluster.nodes if each != leader)
+    eventually(lambda: cluster.log(follower, T).log_end_offset == 1)
+    store = cluster.stores[follower]
+    for call in (store["t"][0].append, store["t"].append):
+        with pytest.raises(UsageError, match="t-0: it is a replica of a cluster's partition"):
+            call(b"alien")
+    cluster.stop(follower)
+    with logstore.open(store.path) as alone:
+        log = alone["t"][0]
+        for call in (
+            lambda: log.append(b"alien"),
+            lambda: log.append(bytearray(b"alien"), timestamp_ms=1),
+            lambda: log.extend([b"alien"]),
+            lambda: log.append_batch(batch(b"alien")),
+            lambda: log.append_end_marker(1, 0, committed=True),
+        ):
+            with pytest.raises(UsageError, match="t-0: it is a replica of a cluster's partition"):
+                call()
+        assert log.append_if_ready(b"alien") is None
+        assert log.log_end_offset == 1
+
+
+def test_a_node_that_was_closed_leads_nothing_in_its_store(cluster):
+    """Others lead by then, and would have it cut off what is appended."""
+    create(cluster)
+    cluster.wait_for_isr(T, 3)
+    assert send(cluster, [b"1"]) == [0]
+    leader = cluster.leader_of(T).node_id
+    log = cluster.log(leader, T)
+    cluster.nodes[leader].close()
+    with pytest.raises(UsageError, match="t-0: it is a replica"):
+        log.append(b"alien")
+    assert log.log_end_offset == 1
 
 
 def test_a_queue_is_not_worked_on_in_the_directory_of_a_node(cluster):

@@ -32,7 +32,7 @@ from logstore.format.header import (
     decode_header,
 )
 from logstore.logdir.directory import LogDirectory
-from logstore.model import IS_COPY, Bytes, Isolation, Role, TopicPartition
+from logstore.model import Bytes, Isolation, Role, TopicPartition
 from logstore.partition.log import Log
 from logstore.schedule import Task
 
@@ -132,7 +132,8 @@ def _append(directory: LogDirectory, wanted: ProducePartition) -> _Appended:
     try:
         log = directory.log(partition)
         if log.role is Role.FOLLOWER:
-            return ProducedPartition(partition, ErrorCode.POLICY_VIOLATION, message=IS_COPY), None, -1
+            why = directory.context.home.why_copied_only
+            return ProducedPartition(partition, ErrorCode.POLICY_VIOLATION, message=why), None, -1
         epoch = None if wanted.leader_epoch == NO_EPOCH else wanted.leader_epoch
         result = log.append_batch(wanted.data, leader_epoch=epoch)
     except LogstoreError as error:
