@@ -111,8 +111,17 @@ def _append_as(
         directory.log(wanted.partition)
     except LogstoreError as error:  # that it is not there says more than that no transaction has it
         return ProducedPartition(wanted.partition, code_of(error), message=str(error)), None, -1
-    why = f"the transaction of {transactional_id!r} does not take it now"
-    return ProducedPartition(wanted.partition, code, message=why), None, -1
+    return ProducedPartition(wanted.partition, code, message=why_not_in_transaction(code)), None, -1
+
+
+def why_not_in_transaction(code: ErrorCode) -> str:
+    """Why a batch is refused that is of a transaction."""
+    if code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED):
+        return (
+            "another producer has taken the transactional id, or the transaction was open for longer than "
+            "its time-out; it was aborted"
+        )
+    return "the transaction does not take it now"
 
 
 def transactional_producer(data: Bytes) -> tuple[int, int] | None:
