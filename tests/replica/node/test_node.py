@@ -146,7 +146,7 @@ def test_a_nodes_store_changes_no_topics(cluster):
     """The others would not hear of it."""
     create(cluster, partitions=2)
     store = cluster.stores[1]
-    topic = store["t"]
+    topic = eventually(lambda: "t" in store and store["t"])
     for call in (
         lambda: store.create_topic("u"),
         lambda: store.delete_topic("t"),
@@ -217,6 +217,27 @@ def test_a_queue_is_not_worked_on_in_the_directory_of_a_node(cluster):
             with pytest.raises(UsageError, match=r"here: .* is the directory of a node, .*\.(delete_)?queue"):
                 call()
         assert alone.queues() == []
+
+
+def test_groups_and_transactions_do_not_go_on_in_the_directory_of_a_node(cluster):
+    """What they store is the cluster's: a member would wait for it without end."""
+    create(cluster)
+    cluster.wait_for_isr(T, 3)
+    assert send(cluster, [b"1"]) == [0]
+    store = cluster.stores[1]
+    cluster.stop(1)
+    with logstore.open(store.path) as alone:
+        for call in (
+            lambda: alone.consumer("t", group="g"),
+            lambda: alone.transform("t", "t", lambda record: None, group="g"),
+            lambda: alone.producer(transactional_id="x"),
+        ):
+            with pytest.raises(
+                UsageError, match=r" here: .* is the directory of a node, .*logstore\.connect"
+            ):
+                call()
+        with alone.consumer("t") as consumer:
+            assert consumer.poll(timeout=0) is not None
 
 
 @pytest.mark.parametrize("cut", ["truncate_to", "truncate_fully_and_start_at"])
