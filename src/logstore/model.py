@@ -419,6 +419,11 @@ IS_COPY: Final = (
     "log.set_role(Role.ALONE) makes it the store's own"
 )
 """Why nothing else is appended to a follower's log."""
+IS_REPLICA: Final = (
+    "it is a replica of a cluster's partition, and takes only what its leader sends; append through "
+    "logstore.connect(), at the nodes of the cluster"
+)
+"""The same of a log in the directory of a node."""
 
 
 class OffsetAndMetadata(NamedTuple):

@@ -421,6 +421,8 @@ class Store(BoundToProcess, Mapping[str, Topic]):
 
         Raises:
             InvalidConfigError: an unknown name or a bad value.
+            UsageError: it has a transactional id, and the directory is that of a node of a cluster which does
+                not run.
             ReadOnlyError: the store was opened read-only.
             ClosedError: it is closed.
         """
@@ -430,6 +432,8 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         directory = self._writable()
         scheduler = directory.context.scheduler
         chosen = choose_settings(ProducerConfig, config, settings, arguments=PRODUCER_ARGUMENTS)
+        if chosen.transactional_id is not None:
+            directory.check_not_of_cluster("no transaction begins here", "producer(transactional_id=...)")
         producer = Producer(
             self._open_broker(directory).as_client(client_of(chosen)),
             config=chosen,
@@ -482,7 +486,8 @@ class Store(BoundToProcess, Mapping[str, Topic]):
 
         Raises:
             UnknownTopicError: there is no such topic.
-            UsageError: both topics and partitions are given.
+            UsageError: both topics and partitions are given; or a group is, and the directory is that of a
+                node of a cluster which does not run.
             InvalidConfigError: an unknown name or a bad value.
             ReadOnlyError: the store was opened read-only.
             ClosedError: it is closed.
@@ -491,6 +496,8 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         from logstore.clients.settings import CONSUMER_ARGUMENTS, ConsumerConfig, client_of
 
         directory, group = self._writable(), plain_text(group)
+        if group is not None:
+            directory.check_not_of_cluster("a group does not read here", "consumer(...)")
         chosen = choose_settings(ConsumerConfig, config, settings, arguments=CONSUMER_ARGUMENTS)
         consumer = Consumer(
             self._open_broker(directory).as_client(client_of(chosen)),
@@ -550,12 +557,13 @@ class Store(BoundToProcess, Mapping[str, Topic]):
 
         Raises:
             UnknownTopicError: there is no such topic.
-            UsageError, InvalidConfigError: an argument is wrong.
+            UsageError, InvalidConfigError: an argument is wrong; or the directory is that of a node of a
+                cluster which does not run.
             ReadOnlyError: the store was opened read-only.
         """
         from logstore.clients.transform import transform_by  # many programs never get here
 
-        self._writable()
+        self._writable().check_not_of_cluster("nothing is transformed here", "transform(...)")
         for name in (source, target, *([] if dead_letter_topic is None else [dead_letter_topic])):
             self[name]
         return transform_by(

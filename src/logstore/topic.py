@@ -26,7 +26,6 @@ from logstore.logdir.directory import (
 from logstore.logdir.held import not_held
 from logstore.logdir.placement import Placement
 from logstore.model import (
-    IS_COPY,
     BoundToProcess,
     Bytes,
     Isolation,
@@ -135,7 +134,7 @@ class Topic(BoundToProcess, Sequence[Log]):
         """
         log = self._log(number)
         if log.role is Role.FOLLOWER:
-            raise UsageError(f"{log.partition}: {IS_COPY}")
+            raise UsageError(f"{log.partition}: {self._directory.context.home.why_copied_only}")
         return log
 
     def _check_number(self, number: int) -> int:

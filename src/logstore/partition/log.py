@@ -169,6 +169,7 @@ class Log(CheckableLog):
             flush: wait until the record survives a power cut.
 
         Raises:
+            UsageError: the store is a node, or a node's directory, and another leads the partition.
             InvalidRecordError, InvalidTimestampError, RecordTooLargeError: the record is refused.
             StorageError: records gathered before could not be written (they stay gathered, and are tried
                 again), or the flush failed. The record of this call was not appended, or not made durable.
@@ -230,7 +231,7 @@ class Log(CheckableLog):
                 reopen only the last one may be known; earlier ones are refused.)
 
         Raises:
-            UsageError: ``records`` is not an iterable of records.
+            UsageError: ``records`` is not an iterable of records; or as :meth:`append`.
             InvalidRecordError, InvalidTimestampError, RecordTooLargeError: a record or ``producer`` is wrong;
                 nothing was appended.
             OutOfOrderError, ProducerFencedError: the producer's sequence or epoch is refused.
@@ -258,7 +259,7 @@ class Log(CheckableLog):
             flush: wait until a power cut cannot take them.
 
         Raises:
-            UsageError: ``data`` is none of these.
+            UsageError: ``data`` is none of these; or as :meth:`append`.
             InvalidRecordError: a column is unknown, missing, or of the wrong type; or as :meth:`extend`.
             InvalidTimestampError, RecordTooLargeError, StorageError: as :meth:`extend`.
         """
@@ -289,6 +290,7 @@ class Log(CheckableLog):
 
         Raises:
             LeaderFencedError, UnknownLeaderEpochError: the log is in another epoch.
+            UsageError: as :meth:`append`.
             CorruptionError: the batch's CRC or structure is wrong.
             InvalidRecordError, InvalidTimestampError, RecordTooLargeError: the topic's rules refuse it.
             OutOfOrderError, ProducerFencedError, InvalidTransactionStateError: the producer's state refuses
@@ -410,6 +412,7 @@ class Log(CheckableLog):
 
         Raises:
             ProducerFencedError, LeaderFencedError: a newer epoch is known.
+            UsageError: as :meth:`append`.
             InvalidRecordError: an id or epoch is out of range.
         """
         return self.writer.appending.append_end_marker(
@@ -705,7 +708,8 @@ class Log(CheckableLog):
         with the stored one.
 
         A log that becomes alone has the log end as its high watermark again. The role does not restrict
-        calls: the owner decides who may append. Cost: two fsyncs, two more if it was alone.
+        calls: the owner decides who may append. (In the directory of a node a follower takes only what
+        :meth:`append_replicated` brings.) Cost: two fsyncs, two more if it was alone.
 
         Raises:
             UsageError: ``role`` is not a Role.

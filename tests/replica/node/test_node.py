@@ -18,6 +18,7 @@ from logstore.model import Role, TopicPartition
 from logstore.partition.state import sidecars
 from logstore.replica import Node
 from logstore.replica.coordination.files import FileCoordinator
+from tests.partition.helpers_rules import batch
 from tests.replica.node.cluster import Cluster, eventually
 
 T = TopicPartition("t", 0)
@@ -145,7 +146,7 @@ def test_a_nodes_store_changes_no_topics(cluster):
     """The others would not hear of it."""
     create(cluster, partitions=2)
     store = cluster.stores[1]
-    topic = store["t"]
+    topic = eventually(lambda: "t" in store and store["t"])
     for call in (
         lambda: store.create_topic("u"),
         lambda: store.delete_topic("t"),
@@ -165,6 +166,47 @@ def test_a_nodes_store_changes_no_topics(cluster):
         alone["t"].configure(retention_ms=1_000)
 
 
+def test_nothing_is_appended_to_what_a_node_does_not_lead(cluster):
+    """The leader may append another record of its epoch there: then the replicas would differ for ever."""
+    create(cluster)
+    cluster.wait_for_isr(T, 3)
+    assert send(cluster, [b"1"]) == [0]
+    leader = cluster.leader_of(T).node_id
+    follower = next(each for each in cluster.nodes if each != leader)
+    eventually(lambda: cluster.log(follower, T).log_end_offset == 1)
+    store = cluster.stores[follower]
+    for call in (store["t"][0].append, store["t"].append):
+        with pytest.raises(UsageError, match="t-0: it is a replica of a cluster's partition"):
+            call(b"alien")
+    cluster.stop(follower)
+    with logstore.open(store.path) as alone:
+        log = alone["t"][0]
+        for call in (
+            lambda: log.append(b"alien"),
+            lambda: log.append(bytearray(b"alien"), timestamp_ms=1),
+            lambda: log.extend([b"alien"]),
+            lambda: log.append_batch(batch(b"alien")),
+            lambda: log.append_end_marker(1, 0, committed=True),
+        ):
+            with pytest.raises(UsageError, match="t-0: it is a replica of a cluster's partition"):
+                call()
+        assert log.append_if_ready(b"alien") is None
+        assert log.log_end_offset == 1
+
+
+def test_a_node_that_was_closed_leads_nothing_in_its_store(cluster):
+    """Others lead by then, and would have it cut off what is appended."""
+    create(cluster)
+    cluster.wait_for_isr(T, 3)
+    assert send(cluster, [b"1"]) == [0]
+    leader = cluster.leader_of(T).node_id
+    log = cluster.log(leader, T)
+    cluster.nodes[leader].close()
+    with pytest.raises(UsageError, match="t-0: it is a replica"):
+        log.append(b"alien")
+    assert log.log_end_offset == 1
+
+
 def test_a_queue_is_not_worked_on_in_the_directory_of_a_node(cluster):
     """The jobs are given out in the cluster, too, which would forget what is said of them here."""
     create(cluster)
@@ -175,6 +217,27 @@ def test_a_queue_is_not_worked_on_in_the_directory_of_a_node(cluster):
             with pytest.raises(UsageError, match=r"here: .* is the directory of a node, .*\.(delete_)?queue"):
                 call()
         assert alone.queues() == []
+
+
+def test_groups_and_transactions_do_not_go_on_in_the_directory_of_a_node(cluster):
+    """What they store is the cluster's: a member would wait for it without end."""
+    create(cluster)
+    cluster.wait_for_isr(T, 3)
+    assert send(cluster, [b"1"]) == [0]
+    store = cluster.stores[1]
+    cluster.stop(1)
+    with logstore.open(store.path) as alone:
+        for call in (
+            lambda: alone.consumer("t", group="g"),
+            lambda: alone.transform("t", "t", lambda record: None, group="g"),
+            lambda: alone.producer(transactional_id="x"),
+        ):
+            with pytest.raises(
+                UsageError, match=r" here: .* is the directory of a node, .*logstore\.connect"
+            ):
+                call()
+        with alone.consumer("t") as consumer:
+            assert consumer.poll(timeout=0) is not None
 
 
 @pytest.mark.parametrize("cut", ["truncate_to", "truncate_fully_and_start_at"])

@@ -118,7 +118,7 @@ def test_a_producer_that_was_replaced_is_shut_out(cluster, remote):
     cluster.stop(cluster.leader_of(TRANSACTIONS).node_id)
     with remote.producer(transactional_id="a") as new, new.transaction():
         send(new, b"new")
-    with pytest.raises(ProducerFencedError):
+    with pytest.raises(ProducerFencedError, match="t-0: another producer has taken the transactional id"):
         old.send("t", b"late", partition=0).result(20)
     with pytest.raises(ProducerFencedError):
         old.close()

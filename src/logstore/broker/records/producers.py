@@ -15,7 +15,7 @@ from logstore.broker.transactions.requests import (
 )
 from logstore.errors import LeaderFencedError, LogstoreError
 from logstore.logdir.directory import LogDirectory
-from logstore.model import IS_COPY, Role, TopicPartition
+from logstore.model import Role, TopicPartition
 from logstore.partition.log import Log
 
 
@@ -69,7 +69,8 @@ def _append(
     try:
         log = directory.log(partition)
         if log.role is Role.FOLLOWER:
-            return MarkedPartition(marker.producer_id, partition, ErrorCode.POLICY_VIOLATION, IS_COPY)
+            why = directory.context.home.why_copied_only
+            return MarkedPartition(marker.producer_id, partition, ErrorCode.POLICY_VIOLATION, why)
         result = log.append_end_marker(
             marker.producer_id,
             marker.producer_epoch,

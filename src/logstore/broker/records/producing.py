@@ -32,7 +32,7 @@ from logstore.format.header import (
     decode_header,
 )
 from logstore.logdir.directory import LogDirectory
-from logstore.model import IS_COPY, Bytes, Isolation, Role, TopicPartition
+from logstore.model import Bytes, Isolation, Role, TopicPartition
 from logstore.partition.log import Log
 from logstore.schedule import Task
 
@@ -111,8 +111,17 @@ def _append_as(
         directory.log(wanted.partition)
     except LogstoreError as error:  # that it is not there says more than that no transaction has it
         return ProducedPartition(wanted.partition, code_of(error), message=str(error)), None, -1
-    why = f"the transaction of {transactional_id!r} does not take it now"
-    return ProducedPartition(wanted.partition, code, message=why), None, -1
+    return ProducedPartition(wanted.partition, code, message=why_not_in_transaction(code)), None, -1
+
+
+def why_not_in_transaction(code: ErrorCode) -> str:
+    """Why a batch is refused that is of a transaction."""
+    if code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED):
+        return (
+            "another producer has taken the transactional id, or the transaction was open for longer than "
+            "its time-out; it was aborted"
+        )
+    return "the transaction does not take it now"
 
 
 def transactional_producer(data: Bytes) -> tuple[int, int] | None:
@@ -132,7 +141,8 @@ def _append(directory: LogDirectory, wanted: ProducePartition) -> _Appended:
     try:
         log = directory.log(partition)
         if log.role is Role.FOLLOWER:
-            return ProducedPartition(partition, ErrorCode.POLICY_VIOLATION, message=IS_COPY), None, -1
+            why = directory.context.home.why_copied_only
+            return ProducedPartition(partition, ErrorCode.POLICY_VIOLATION, message=why), None, -1
         epoch = None if wanted.leader_epoch == NO_EPOCH else wanted.leader_epoch
         result = log.append_batch(wanted.data, leader_epoch=epoch)
     except LogstoreError as error:

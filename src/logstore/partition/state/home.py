@@ -35,7 +35,7 @@ from logstore.files import (
 )
 from logstore.format.checkpoint import decode_offset_checkpoint, encode_offset_checkpoint
 from logstore.format.metadata import encode_clean_shutdown
-from logstore.model import Role, TopicPartition
+from logstore.model import IS_COPY, IS_REPLICA, Role, TopicPartition
 from logstore.warning import warn
 
 META_PROPERTIES_NAME = "meta.properties"
@@ -159,6 +159,11 @@ class LogHome:
     def is_of_absent_node(self) -> bool:
         """Whether this is the directory of a node that does not use it now."""
         return not self.is_node_here and self.is_of_node
+
+    @property
+    def why_copied_only(self) -> str:
+        """Why nothing is appended to a follower's log here but what it copies, and what to do."""
+        return IS_REPLICA if self.is_of_node else IS_COPY
 
     def note_loss(self) -> None:
         """Leave word for the node whose directory this is, if it is one's, that records are gone which it had

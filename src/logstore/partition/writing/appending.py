@@ -99,6 +99,7 @@ class Appending:
         """Append encoded batches and return their offsets. ``now_ms``: the time, if the caller has looked at
         the clock."""
         with self._guard.own_lock(), self._guard as core:
+            core.check_no_replica()
             if self._gathering.rows.row_count:
                 self._gathering.drain_locked()
             if not batches:
@@ -143,6 +144,7 @@ class Appending:
             batch = check_produced(data, config=config, origin=origin, now_ms=self._now_ms())
             with self._guard.own_lock(), self._guard as core:
                 core.check_leader_epoch(leader_epoch)
+                core.check_no_replica()
                 if rows.row_count:
                     self._gathering.drain_locked()
                 if batch is None:
@@ -209,6 +211,7 @@ class Appending:
         if committed is not True and committed is not False:
             committed = check_flag(committed, "committed")
         with self._guard.own_lock(), self._guard as core:
+            core.check_no_replica()
             if self._gathering.rows.row_count:
                 self._gathering.drain_locked()
             now_ms = self._now_ms()

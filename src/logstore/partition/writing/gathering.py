@@ -95,7 +95,7 @@ class Gathering:
         if not (guard.is_closed or self._fork_flag.is_forked or guard.is_held_here()):
             with guard.lock:
                 try:
-                    if not (guard.is_closed or guard.failure is not None):
+                    if not (guard.is_closed or guard.failure is not None or self._core.is_replica):
                         if now_ms >= self._gate_until_ms and self.rows.row_count:
                             self._write_overdue_locked(now_ms)
                         number = self.rows.add(value, key, headers, timestamp_ms, now_ms)
@@ -133,6 +133,7 @@ class Gathering:
         size = record_bytes(key, value, headers)
         row = (key, value, now_ms if timestamp_ms is None else timestamp_ms, headers)
         with self._guard.own_lock(), self._guard as core:
+            core.check_no_replica()
             if timestamp_ms is not None:
                 check_timestamps((timestamp_ms,), core.config, now_ms, by_unit=True)
             if key is None and core.config.compacts:

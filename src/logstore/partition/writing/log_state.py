@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from logstore.config import TopicConfig
 from logstore.counting import LogCounts
-from logstore.errors import LeaderFencedError, UnknownLeaderEpochError
+from logstore.errors import LeaderFencedError, UnknownLeaderEpochError, UsageError
 from logstore.format.snapshot import ProducerSnapshotEntry
 from logstore.model import Role, TopicPartition
 from logstore.partition.reading.view import LogView, Truncations
@@ -227,6 +227,21 @@ class LogState:
         epochs.assign(epoch, self.log_end_offset)
         self.replace_epochs(epochs)
         self.leader_epoch = epoch
+
+    @property
+    def is_replica(self) -> bool:
+        """Whether it is of a node that does not lead it now."""
+        return self.role is Role.FOLLOWER and self.context.home.is_of_node
+
+    def check_no_replica(self) -> None:
+        """Before records are appended that no leader has sent. The leader may append others there in the same
+        epoch: then nobody would ever notice that the replicas differ.
+
+        Raises:
+            UsageError: it is a replica that does not lead.
+        """
+        if self.is_replica:
+            raise UsageError(f"{self.partition}: {self.context.home.why_copied_only}")
 
     def check_leader_epoch(self, expected: int | None) -> None:
         """

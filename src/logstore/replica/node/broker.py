@@ -12,6 +12,7 @@ from logstore.broker.local import LocalBroker
 from logstore.broker.pending import Answered, Pending
 from logstore.broker.records.fetching import Shelf
 from logstore.broker.records.looking_up import INTERNAL_TOPICS
+from logstore.broker.records.producing import why_not_in_transaction
 from logstore.broker.requests import (
     ACKS_ALL,
     ACKS_LEADER,
@@ -343,7 +344,7 @@ def _why(code: ErrorCode) -> str | None:
         return _WHY_NOT
     if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return "there is no such partition"
-    return None if code is NONE else "the transaction does not take it now"
+    return None if code is NONE else why_not_in_transaction(code)
 
 
 def _end_of(wanted: ProducePartition, outcome: ProducedPartition, replica: PartitionReplica) -> int:

@@ -235,11 +235,14 @@ class PartitionReplica:
     def close(self) -> None:
         """The node ends, or does not hold the partition any more."""
         with self._turn:
+            has_led = self._replica.leads
             self._newest = None
             self._do(self._replica.on_lease_ended())
             if self._unwatch is not None:
                 self._unwatch()
                 self._unwatch = None
+            if has_led:  # the store may stay open: what is appended there would be cut off later
+                self._be_follower()
 
     # Time
 
