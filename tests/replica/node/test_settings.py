@@ -151,6 +151,7 @@ def test_clients_see_which_settings_are_the_topics_own(client):
     given = (create_topics.Config("min.insync.replicas", "1"), create_topics.Config("retention.ms", "7000"))
     topic = create_topics.Topic("t", 1, 1, configs=given)
     (made,) = client.ask(ApiKey.CREATE_TOPICS, create_topics.CreateTopicsRequest((topic,))).topics
+    assert made.error_code == 0, made
     own = {"min.insync.replicas": ("1", ConfigSource.TOPIC), "retention.ms": ("7000", ConfigSource.TOPIC)}
     nodes = {"cleanup.policy": ("compact", ConfigSource.STATIC_BROKER)}
     shown = {each.name: each for each in made.configs if each.config_source != ConfigSource.DEFAULT}

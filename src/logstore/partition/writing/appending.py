@@ -16,7 +16,7 @@ from logstore.files import PathLike, check_path
 from logstore.format.batch import NewBatch
 from logstore.format.control import ControlType, encode_end_marker
 from logstore.format.header import decode_header
-from logstore.model import ActiveProducer, AppendOrigin, Bytes, ProducerIdentity, how_to_make_int
+from logstore.model import ActiveProducer, AppendOrigin, Bytes, ProducerIdentity, Role, how_to_make_int
 from logstore.partition.arguments import check_buffer, check_epoch
 from logstore.partition.encoding.adopting import check_adopted, headers_of_file, place_adopted
 from logstore.partition.encoding.planning import (
@@ -99,7 +99,8 @@ class Appending:
         """Append encoded batches and return their offsets. ``now_ms``: the time, if the caller has looked at
         the clock."""
         with self._guard.own_lock(), self._guard as core:
-            core.check_no_replica()
+            if core.role is Role.FOLLOWER:
+                core.check_no_replica()
             if self._gathering.rows.row_count:
                 self._gathering.drain_locked()
             if not batches:
@@ -144,7 +145,8 @@ class Appending:
             batch = check_produced(data, config=config, origin=origin, now_ms=self._now_ms())
             with self._guard.own_lock(), self._guard as core:
                 core.check_leader_epoch(leader_epoch)
-                core.check_no_replica()
+                if core.role is Role.FOLLOWER:
+                    core.check_no_replica()
                 if rows.row_count:
                     self._gathering.drain_locked()
                 if batch is None:
@@ -211,7 +213,8 @@ class Appending:
         if committed is not True and committed is not False:
             committed = check_flag(committed, "committed")
         with self._guard.own_lock(), self._guard as core:
-            core.check_no_replica()
+            if core.role is Role.FOLLOWER:
+                core.check_no_replica()
             if self._gathering.rows.row_count:
                 self._gathering.drain_locked()
             now_ms = self._now_ms()

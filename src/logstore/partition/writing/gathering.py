@@ -27,7 +27,7 @@ from logstore.config import UNLIMITED, TopicConfig
 from logstore.errors import LogstoreError, RetriableError, StorageError
 from logstore.format.gathered import Row, record_bytes
 from logstore.format.loops import GatheredRows
-from logstore.model import TopicPartition
+from logstore.model import Role, TopicPartition
 from logstore.partition.encoding.planning import check_keys, check_timestamps
 from logstore.partition.encoding.row_encoder import RowEncoder
 from logstore.partition.encoding.rows import (
@@ -95,7 +95,7 @@ class Gathering:
         if not (guard.is_closed or self._fork_flag.is_forked or guard.is_held_here()):
             with guard.lock:
                 try:
-                    if not (guard.is_closed or guard.failure is not None or self._core.is_replica):
+                    if not (guard.is_closed or guard.failure is not None or self._core.role is Role.FOLLOWER):
                         if now_ms >= self._gate_until_ms and self.rows.row_count:
                             self._write_overdue_locked(now_ms)
                         number = self.rows.add(value, key, headers, timestamp_ms, now_ms)
@@ -133,7 +133,8 @@ class Gathering:
         size = record_bytes(key, value, headers)
         row = (key, value, now_ms if timestamp_ms is None else timestamp_ms, headers)
         with self._guard.own_lock(), self._guard as core:
-            core.check_no_replica()
+            if core.role is Role.FOLLOWER:
+                core.check_no_replica()
             if timestamp_ms is not None:
                 check_timestamps((timestamp_ms,), core.config, now_ms, by_unit=True)
             if key is None and core.config.compacts:

@@ -228,19 +228,14 @@ class LogState:
         self.replace_epochs(epochs)
         self.leader_epoch = epoch
 
-    @property
-    def is_replica(self) -> bool:
-        """Whether it is of a node that does not lead it now."""
-        return self.role is Role.FOLLOWER and self.context.home.is_of_node
-
     def check_no_replica(self) -> None:
-        """Before records are appended that no leader has sent. The leader may append others there in the same
-        epoch: then nobody would ever notice that the replicas differ.
+        """Before a follower's log gets records that no leader has sent. The leader may append others
+        there in the same epoch: then nobody would ever notice that the replicas differ.
 
         Raises:
-            UsageError: it is a replica that does not lead.
+            UsageError: it is a replica of a node, which does not lead it.
         """
-        if self.is_replica:
+        if self.context.home.is_of_node:
             raise UsageError(f"{self.partition}: {self.context.home.why_copied_only}")
 
     def check_leader_epoch(self, expected: int | None) -> None:
