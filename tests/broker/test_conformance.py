@@ -443,7 +443,8 @@ class TestTopics:
         assert described("retention.ms") == ("-1", True)
         assert described("cleanup.policy") == ("compact", False)
         assert change(retention_ms="x") is ErrorCode.INVALID_CONFIG
-        assert change(no_such=None) is ErrorCode.INVALID_CONFIG
+        assert change(no_such="1") is ErrorCode.INVALID_CONFIG
+        assert change(no_such=None) is ErrorCode.NONE  # it is not there: as with Kafka
         unknown = rig.now(rig.broker.describe_configs(DescribeConfigsRequest(("x",)))).topics[0]
         assert unknown.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
