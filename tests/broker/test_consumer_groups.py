@@ -250,8 +250,8 @@ def classic_beat(rig, member_id, generation, instance_id=None):
     return rig.soon(rig.broker.heartbeat(Heartbeat("g", generation, member_id, instance_id)))
 
 
-def rejoin(rig, member_id, *owned, generation=-1, **fields):
-    """A cooperative member joins again, and asks for what it has then."""
+def rejoin(rig, member_id, *owned, generation=-1, takes=(T0, T1), **fields):
+    """A cooperative member joins again, and asks for what it has then; if it leads, it takes these."""
     said = ConsumerProtocolSubscription(("t",), None, by_topic(owned), generation)
     given = {"member_id": member_id, **fields}
     protocols = (GroupProtocol("range", encode_subscription(said)),)
@@ -259,7 +259,7 @@ def rejoin(rig, member_id, *owned, generation=-1, **fields):
     if joined.error is not ErrorCode.NONE:
         return joined.error
     instance_id = fields.get("instance_id")
-    parts = {joined.member_id: encode_assignment(ConsumerProtocolAssignment(by_topic((T0, T1))))}
+    parts = {joined.member_id: encode_assignment(ConsumerProtocolAssignment(by_topic(takes)))}
     sync = SyncGroup("g", joined.generation, joined.member_id, instance_id, assignments=parts)
     synced = rig.soon(rig.broker.sync_group(sync))
     if synced.error is not ErrorCode.NONE:
@@ -294,6 +294,14 @@ class TestBothProtocols:
         assert {given.partition, kept.partition} == {0, 1}
         assert {each.member_id: each.is_classic for each in described(rig).members} == {me: True, "a": False}
         assert listed(rig) == {"g": ("consumer", "consumer", "Stable")}
+
+    def test_what_one_has_still_to_give_up_goes_to_nobody_when_the_group_changes_over(self, rig):
+        me, generation, _ = rejoin(rig, "")
+        assert rejoin(rig, me, T0, T1, generation=generation, takes=(T0,)) == (me, 2, {T0})
+        assert beat(rig, "a").assignment == ()  # it may be at its last records of T1
+        assert classic_beat(rig, me, 2) is ErrorCode.REBALANCE_IN_PROGRESS
+        assert rejoin(rig, me, T0, generation=2) == (me, 3, {T0})
+        assert [each.partition for each in beat(rig, "a", 3).assignment] == [1]
 
     def test_an_eager_one_has_given_up_all_when_it_joins(self, rig):
         me, _ = self.begin(rig)
@@ -334,11 +342,12 @@ class TestBothProtocols:
         assert beat(rig, "a", instance_id="x").member_epoch == 1  # it gets what its former self had
         assert len(described(rig).members[0].assignment) == len(owned) == 2
         assert classic_beat(rig, me, 1, "x") is ErrorCode.FENCED_INSTANCE_ID
-        again, generation, owned = rejoin(rig, "", instance_id="x")
-        assert (generation, owned) == (1, {T0, T1})
+        assert rejoin(rig, "", instance_id="x") is ErrorCode.REBALANCE_IN_PROGRESS
         assert beat(rig, "a", 1, instance_id="x").error is ErrorCode.GROUP_ID_NOT_FOUND
-        assert listed(rig) == {"g": ("classic", "consumer", "Stable")}  # nobody had to join again
-        assert classic_beat(rig, again, 1, "x") is ErrorCode.NONE
+        assert listed(rig) == {"g": ("classic", "consumer", "PreparingRebalance")}  # somebody has to lead it
+        again, generation, owned = rejoin(rig, "", instance_id="x")
+        assert (generation, owned) == (2, {T0, T1})
+        assert classic_beat(rig, again, 2, "x") is ErrorCode.NONE
 
     def test_one_that_waits_for_a_rebalance_joins_again(self, rig):
         me = rejoin(rig, "")[0]

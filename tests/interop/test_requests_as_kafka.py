@@ -45,6 +45,7 @@ DIFFERENT: Final = {
     "offset_delete  : group_id=s topics=(Topic(name='nope'",
     "delete_groups  : groups=('g',)",
     "delete_groups  : groups=('s',)",
+    "list_groups 5 mixed",
 }
 """How the names begin of steps that are answered differently on purpose: `docs/clients.md` says why."""
 

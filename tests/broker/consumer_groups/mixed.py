@@ -73,9 +73,6 @@ class World:
     def live(self) -> list[Process]:
         return [each for each in self.processes if each.is_alive and not each.is_stalled]
 
-    def processes_since(self, process: Process) -> list[Process]:
-        return [each for each in self.processes if each.started > process.started]
-
     @property
     def partitions(self) -> frozenset[TopicPartition]:
         return frozenset(TopicPartition("t", number) for number in range(self.partition_count))
@@ -171,10 +168,10 @@ class Process:
     def rig(self) -> Rig:
         return self.world.rig
 
-    def is_replaced(self) -> bool:
-        """Whether a process that came later has its instance id."""
-        later = self.world.processes_since(self)
-        return self.instance_id is not None and any(each.instance_id == self.instance_id for each in later)
+    def shares_its_name(self) -> bool:
+        """Whether another process has its instance id: then who joins last has it."""
+        others = (each for each in self.world.processes if each is not self)
+        return self.instance_id is not None and any(each.instance_id == self.instance_id for each in others)
 
     def excuse(self) -> None:
         """It has stalled, or the broker was killed."""
@@ -241,7 +238,7 @@ class Newer(Process):
                 ErrorCode.UNKNOWN_MEMBER_ID,
                 ErrorCode.GROUP_ID_NOT_FOUND,
             )
-            if self.is_replaced():
+            if self.shares_its_name():
                 self.is_alive = False
             assert self.may_be_lost or not self.is_alive, (self, result)
             self.epoch, self.owned = 0, _NOTHING
@@ -365,10 +362,10 @@ class Classic(Process):
         elif error is ErrorCode.FENCED_INSTANCE_ID:
             self.is_alive = False
         elif error is ErrorCode.ILLEGAL_GENERATION:
-            assert self.may_be_lost, self
+            assert self.may_be_lost or self.epoch < 0, self
             self.epoch, self.owned = -1, _NOTHING
         elif error is ErrorCode.UNKNOWN_MEMBER_ID:
-            assert self.may_be_lost, self
+            assert self.may_be_lost or self.epoch < 0, self
             self.member_id, self.epoch, self.owned = "", -1, _NOTHING
         else:
             assert error in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE), error

@@ -10,7 +10,7 @@ from logstore.broker.consumer_groups.classic import encoded_assignment, metadata
 from logstore.broker.consumer_groups.group import Group
 from logstore.broker.consumer_groups.member import Member
 from logstore.broker.consumer_groups.requests import TopicIdPartition
-from logstore.broker.consumer_groups.states import Event, GroupState, next_state
+from logstore.broker.consumer_groups.states import Event, next_state
 from logstore.broker.consumer_groups.topics import Topics
 from logstore.broker.groups.requests import GroupProtocol, JoinGroup
 from logstore.broker.groups.snapshots import GroupSnapshot, HandedGroup, MemberSnapshot
@@ -134,7 +134,6 @@ def to_classic(group: Group, topics: Topics, now_ms: int) -> HandedGroup:
         ),
         joins,
         epochs,
-        group.state is GroupState.STABLE,
     )
 
 

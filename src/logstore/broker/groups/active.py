@@ -297,8 +297,8 @@ class ActiveGroup:
             self._on(Event.CHANGES)
 
     def take_in(self, handed: HandedGroup) -> None:
-        """Become a group that had the newer protocol until now. Unless it is settled, all its members are to
-        join again."""
+        """Become a group that had the newer protocol until now. All its members are to join again: none of
+        them knows yet that it leads, and so looks after new partitions."""
         group = self.group
         for stored, joins, generation in zip(
             handed.snapshot.members, handed.joins, handed.generations, strict=True
@@ -307,8 +307,7 @@ class ActiveGroup:
             member.known_generation = generation
             self.keep_alive(member)
         group.restore(handed.snapshot)
-        if not handed.is_settled:
-            self._on(Event.CHANGES)
+        self._on(Event.CHANGES)
 
     def delete(self, then: Callable[[ErrorCode], None]) -> None:
         """End an empty group, and remove what is stored of it."""

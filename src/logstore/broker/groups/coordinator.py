@@ -224,8 +224,8 @@ class GroupCoordinator:
             active.outbox.send()
 
     def take_in(self, handed: HandedGroup) -> None:
-        """Go on with a group that had the newer protocol until now, and is stored as a classic one. Unless it
-        is settled, its members are to join again, and have until then what they had."""
+        """Go on with a group that had the newer protocol until now, and is stored as a classic one. All its
+        members are to join again, and have until then what they had."""
         with self._lock:
             if self._is_closed:
                 return

@@ -318,7 +318,6 @@ class Group:
             snapshot._replace(members=tuple(each for each in snapshot.members if each.member_id in kept)),
             tuple(each.joins._replace(member_id=each.member_id) for each in known),
             tuple(map(self.generation_of, known)),
-            self.state is State.STABLE,
         )
 
     def describe(self) -> DescribedGroup:

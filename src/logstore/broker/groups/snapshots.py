@@ -45,8 +45,6 @@ class HandedGroup(NamedTuple):
     """With which its members have joined, in the order of the snapshot, each with its member id."""
     generations: tuple[int, ...]
     """What each of them takes for the generation, until it joins again."""
-    is_settled: bool
-    """Whether all are in the generation of the snapshot, and have what they shall have."""
 
 
 class GroupStorage(Protocol):
