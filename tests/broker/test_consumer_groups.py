@@ -268,6 +268,28 @@ def rejoin(rig, member_id, *owned, generation=-1, takes=(T0, T1), **fields):
     return joined.member_id, joined.generation, set(ungrouped(assigned))
 
 
+class TestTimesOfAGroup:
+    def test_they_are_its_own(self, rig):
+        times = {"consumer.session.timeout.ms": "9000", "consumer.heartbeat.interval.ms": "1000"}
+        rig.broker.group_settings.alter("g", times)
+        assert beat(rig, "a").heartbeat_interval_ms == 1_000
+        assert beat(rig, "b", group="other").heartbeat_interval_ms == 5_000
+        rig.pass_time(10_000)
+        assert (described(rig).members, len(described(rig, "other").members)) == ((), 1)
+
+    def test_they_change_while_it_goes_on(self, rig):
+        beat(rig, "a")
+        rig.broker.group_settings.alter("g", {"consumer.session.timeout.ms": "9000"})
+        beat(rig, "a", 1)
+        rig.pass_time(10_000)
+        assert described(rig).members == ()
+
+    def test_those_of_the_store_may_have_changed_since(self, rig):
+        rig.broker.group_settings.alter("g", {"consumer.heartbeat.interval.ms": "30000"})
+        restart(rig, group_consumer_session_timeout_ms=9_000)
+        assert beat(rig, "a").heartbeat_interval_ms == 3_000
+
+
 class TestBothProtocols:
     """``me`` is a member of the classic protocol, ``a`` one of the newer."""
 

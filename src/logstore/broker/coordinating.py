@@ -8,11 +8,12 @@ while a group may be made or change over, and by the requests of members that mu
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.committing import offset_commit, offset_delete, offset_fetch
+from logstore.broker.consumer_groups.config import ConsumerGroupConfig
 from logstore.broker.consumer_groups.converting import to_newer
 from logstore.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
 from logstore.broker.consumer_groups.group import Group
@@ -55,6 +56,7 @@ from logstore.broker.storing.consumer_groups import (
     open_consumer_groups,
     stored_consumer_states,
 )
+from logstore.broker.storing.group_settings import consumer_config
 from logstore.broker.storing.groups import TopicStorage, open_coordinator, stored_states
 from logstore.errors import LogstoreError, UsageError
 from logstore.format.messages.consumer_protocol import PROTOCOL_TYPE
@@ -72,9 +74,20 @@ class ConsumerGroups:
     """All consumer groups of a directory. Requests that change groups open the coordinators, the first one
     with a look at all that is stored."""
 
-    def __init__(self, directory: LogDirectory, topics: Callable[[], Topics] | None = None) -> None:
-        """``topics``: says which topics there are, if they are not those of the directory."""
+    def __init__(
+        self,
+        directory: LogDirectory,
+        own_settings: Callable[[str], Mapping[str, str]],
+        topics: Callable[[], Topics] | None = None,
+    ) -> None:
+        """
+        Args:
+            own_settings: the settings that a group was given.
+            topics: says which topics there are, if they are not those of the directory.
+        """
         self._config = directory.config
+        self._own_settings = own_settings
+        self._config_of_others = consumer_config({}, self._config)
         self._topics = topics or TopicsOfDirectory(directory)
         self.committed = CommittedOffsets(directory, empty_since=self._empty_since)
         """The offsets that groups have committed."""
@@ -85,6 +98,10 @@ class ConsumerGroups:
         policy = self._config.group_consumer_migration_policy
         self._upgrades = policy in ("upgrade", "bidirectional")
         self._downgrades = policy in ("downgrade", "bidirectional")
+
+    def _config_of(self, group_id: str) -> ConsumerGroupConfig:
+        own = self._own_settings(group_id)
+        return consumer_config(own, self._config) if own else self._config_of_others
 
     # Life
 
@@ -97,7 +114,7 @@ class ConsumerGroups:
             with self._opening:
                 if self._open is None:
                     newer = open_consumer_groups(
-                        self.committed, self._topics, self._config, self._make_classic_again
+                        self.committed, self._topics, self._config_of, self._make_classic_again
                     )
                     classic = open_coordinator(
                         self.committed,

@@ -156,7 +156,9 @@ class LocalBroker:
 
     def __init__(self, directory: LogDirectory) -> None:
         self._directory = directory
-        self._groups = ConsumerGroups(directory)
+        self.group_settings = StoredGroupSettings(directory)
+        """The settings that groups were given."""
+        self._groups = ConsumerGroups(directory, self.group_settings.own)
         self.committed = self._groups.committed
         """The offsets that groups have committed."""
         self._shelf = Shelf(directory)
@@ -166,8 +168,6 @@ class LocalBroker:
         self.requests = RequestCounts()
         """The requests that were answered."""
         self._quotas = StoredQuotas(directory)
-        self.group_settings = StoredGroupSettings(directory)
-        """The settings that groups were given."""
         self._last_view: ClientView | None = None
         self._transactions: TransactionCoordinator | None = None
         self._share_groups: ShareCoordinator | None = None

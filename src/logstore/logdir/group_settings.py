@@ -30,6 +30,10 @@ DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
 COPIES_DEAD_LETTERS: Final = "errors.deadletterqueue.copy.record.enable"
 """KIP-1191: whether a failed record goes there itself, or headers alone, which say where it is."""
 
+SESSION_TIMEOUT_MS: Final = "consumer.session.timeout.ms"
+HEARTBEAT_INTERVAL_MS: Final = "consumer.heartbeat.interval.ms"
+"""Of groups of the newer protocol (KIP-848)."""
+
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     AUTO_OFFSET_RESET: ("earliest", "latest"),
     ISOLATION_LEVEL: ("read_uncommitted", "read_committed"),
@@ -39,6 +43,8 @@ RANGES: Final[Mapping[str, tuple[int, int]]] = {
     DELIVERY_COUNT_LIMIT: (1, 32_767),
     MAX_RECORD_LOCKS: (1, 20_000),
     RECORD_LOCK_DURATION_MS: (1, 2**31 - 1),
+    SESSION_TIMEOUT_MS: (2, 2**31 - 1),
+    HEARTBEAT_INTERVAL_MS: (1, 2**31 - 2),
 }
 NAMES: Final = tuple(sorted([*CHOICES, *RANGES, DEAD_LETTER_TOPIC]))
 

@@ -95,7 +95,7 @@ class Stage:
             self.storage,
             self.timers,
             lambda: self.topics,
-            config=self.config,
+            config_of=lambda group_id: self.config,
             new_member_id=lambda: f"m{next(self._member_numbers)}",
         )
         self.coordinator.restore(self.storage.load())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 import logstore
+from logstore.broker.consumer_groups.requests import ConsumerGroupHeartbeat
+from logstore.broker.pending import wait_for
 from logstore.errors import UnknownGroupError, UnknownTopicError
 from logstore.model import TopicPartition
 from tests.replica.node.cluster import Cluster, eventually
@@ -134,3 +136,18 @@ def test_committed_offsets_go_with_their_topic(cluster):
         remote.create_topic("t")
         cluster.leader_of(T)
         assert set(remote.offsets("g")) == {("other", 0)}
+
+
+def test_times_of_a_group_are_known_to_who_coordinates_it(cluster):
+    create(cluster)
+    cluster.wait_for_isr(GROUPS, 3)
+    coordinator = cluster.leader_of(GROUPS)
+    other = next(each for each in cluster.nodes.values() if each is not coordinator)
+    other._broker.group_settings.alter("g", {"consumer.heartbeat.interval.ms": "1000"})
+    joins = ConsumerGroupHeartbeat("g", "a", rebalance_timeout_ms=9_000, topics=("t",), owned=frozenset())
+
+    def interval_ms():
+        found = wait_for(coordinator._broker.consumer_group_heartbeat(joins), 5)
+        return found.heartbeat_interval_ms
+
+    eventually(lambda: interval_ms() == 1_000)

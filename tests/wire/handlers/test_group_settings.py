@@ -87,6 +87,8 @@ def test_what_is_described():
     (found,) = rig.send_message(ApiKey.DESCRIBE_CONFIGS, describing("g")).resources
     described = {each.name: (each.value, each.config_source) for each in found.configs}
     assert described == {
+        "consumer.heartbeat.interval.ms": ("5000", DEFAULT_SOURCE),
+        "consumer.session.timeout.ms": ("45000", DEFAULT_SOURCE),
         "errors.deadletterqueue.copy.record.enable": ("true", DEFAULT_SOURCE),
         "errors.deadletterqueue.topic.name": ("", DEFAULT_SOURCE),
         "share.auto.offset.reset": ("latest", DEFAULT_SOURCE),
@@ -101,13 +103,27 @@ def test_what_is_described():
 
 def test_what_there_is_not_can_be_deleted():
     rig = AdminRig()
-    asked = altering("g", consumer_session_timeout_ms=None, share_isolation_level="read_committed")
+    asked = altering("g", streams_num_standby_replicas=None, share_isolation_level="read_committed")
     (answer,) = rig.send_message(ApiKey.INCREMENTAL_ALTER_CONFIGS, asked).resources
     assert (answer.error_code, answer.error_message) == (0, None)
     assert rig.broker.group_settings.config_of("g").isolation is Isolation.COMMITTED
-    asked = altering("g", consumer_session_timeout_ms="50000")
+    asked = altering("g", streams_num_standby_replicas="1")
     (answer,) = rig.send_message(ApiKey.INCREMENTAL_ALTER_CONFIGS, asked).resources
     assert answer.error_code == ErrorCode.INVALID_CONFIG
+
+
+def test_times_of_consumers_may_not_contradict_each_other():
+    rig = AdminRig()
+    for settings in (
+        {"consumer_session_timeout_ms": "5000"},
+        {"consumer_heartbeat_interval_ms": "45000"},
+        {"consumer_session_timeout_ms": "9", "consumer_heartbeat_interval_ms": "9"},
+        {"consumer_session_timeout_ms": "0"},
+    ):
+        (answer,) = rig.send_message(ApiKey.INCREMENTAL_ALTER_CONFIGS, altering("g", **settings)).resources
+        assert answer.error_code == ErrorCode.INVALID_CONFIG
+        assert "heartbeat" in answer.error_message or "from 2 to" in answer.error_message
+    assert rig.broker.group_settings.own("g") == {}
 
 
 def listed(rig, *kinds, version=1):

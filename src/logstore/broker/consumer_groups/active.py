@@ -62,7 +62,7 @@ class ActiveConsumerGroup:
     def __init__(
         self,
         group: Group,
-        config: ConsumerGroupConfig,
+        config_of: Callable[[str], ConsumerGroupConfig],
         timers: Timers,
         storage: ConsumerGroupStorage,
         on_change: Callable[[ActiveConsumerGroup], object],
@@ -73,7 +73,7 @@ class ActiveConsumerGroup:
         self.lock = threading.Lock()
         self.is_over = False
         """Whether it was deleted, or its broker has closed."""
-        self._config = config
+        self._config_of = config_of
         self._timers = timers
         self._storage = storage
         self._on_change = on_change
@@ -129,6 +129,10 @@ class ActiveConsumerGroup:
         """A member of the classic protocol has asked for what it has."""
         self._of_members[member_id].rebalance.stop()
 
+    @property
+    def _config(self) -> ConsumerGroupConfig:
+        return self._config_of(self.group.group_id)
+
     def _session_ms(self, member_id: str) -> int:
         classic = self.group.members[member_id].classic
         if classic is not None:
@@ -175,4 +179,5 @@ class ActiveConsumerGroup:
                 what,
                 error,
             )
-            self._of_members[member_id].session.start(self._config.group_consumer_heartbeat_interval_ms)
+            interval_ms = self._config.group_consumer_heartbeat_interval_ms
+            self._of_members[member_id].session.start(interval_ms)

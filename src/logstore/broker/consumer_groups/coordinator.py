@@ -66,20 +66,21 @@ class ConsumerGroupCoordinator:
         timers: Timers,
         topics: Callable[[], Topics],
         *,
-        config: ConsumerGroupConfig = _DEFAULTS,
+        config_of: Callable[[str], ConsumerGroupConfig] = lambda group_id: _DEFAULTS,
         new_member_id: Callable[[], str] = random_member_id,
         on_only_classic: Callable[[str], object] = lambda group_id: None,
     ) -> None:
         """
         Args:
             topics: the topics now; the same object as long as they have not changed.
+            config_of: the settings of a group now.
             on_only_classic: called without a lock held when a group that has changed has members of the
                 classic protocol only: it may go on as a classic one (:meth:`hand_back`).
         """
         self._storage = storage
         self._timers = timers
         self._topics = topics
-        self._config = config
+        self._config_of = config_of
         self._new_member_id = new_member_id
         self._on_only_classic = on_only_classic
         self._groups: dict[str, ActiveConsumerGroup] = {}
@@ -131,7 +132,8 @@ class ConsumerGroupCoordinator:
     def _beat(
         self, active: ActiveConsumerGroup, beat: ConsumerGroupHeartbeat, before: Group
     ) -> ConsumerGroupHeartbeatResult | Refusal:
-        step = leave(before, beat) if beat.member_epoch < JOINING else carry_out(before, beat, self._now())
+        leaves = beat.member_epoch < JOINING
+        step = leave(before, beat) if leaves else carry_out(before, beat, self._now(beat.group_id))
         if isinstance(step, Refusal):
             self._forget_unless_used(active)
             return step
@@ -144,8 +146,8 @@ class ConsumerGroupCoordinator:
             active.heard_of(step.member_id)
         return step.result
 
-    def _now(self) -> Now:
-        return Now(self._topics(), self._timers.now_ms(), self._config, self._new_member_id)
+    def _now(self, group_id: str) -> Now:
+        return Now(self._topics(), self._timers.now_ms(), self._config_of(group_id), self._new_member_id)
 
     def _forget_unless_used(self, active: ActiveConsumerGroup) -> None:
         """A group that its first member could not join was never there."""
@@ -174,7 +176,7 @@ class ConsumerGroupCoordinator:
         """One joins, or joins again."""
 
         def change(active: ActiveConsumerGroup) -> JoinGroupResult:
-            after, result = classic.join(active.group, joins, self._now())
+            after, result = classic.join(active.group, joins, self._now(joins.group_id))
             try:
                 active.change(after)
             except LogstoreError as error:
@@ -204,7 +206,7 @@ class ConsumerGroupCoordinator:
         """One is alive. REBALANCE_IN_PROGRESS tells it to join again."""
 
         def change(active: ActiveConsumerGroup) -> ErrorCode:
-            after, error, member_id = classic.beat(active.group, beats, self._now())
+            after, error, member_id = classic.beat(active.group, beats, self._now(beats.group_id))
             try:
                 active.change(after)
             except LogstoreError:
@@ -382,7 +384,7 @@ class ConsumerGroupCoordinator:
             return self._add_locked(group_id, group)
 
     def _add_locked(self, group_id: str, group: Group) -> ActiveConsumerGroup:
-        active = ActiveConsumerGroup(group, self._config, self._timers, self._storage, self._has_changed)
+        active = ActiveConsumerGroup(group, self._config_of, self._timers, self._storage, self._has_changed)
         self._groups[group_id] = active
         return active
 

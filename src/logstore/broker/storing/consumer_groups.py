@@ -16,7 +16,6 @@ from logstore.broker.groups.requests import LeaveGroup, LeavingMember
 from logstore.broker.offsets.committed import CommittedOffsets
 from logstore.broker.storing.groups import ends_with_process
 from logstore.broker.timers import BackgroundTimers
-from logstore.config import StoreConfig
 from logstore.format.messages.consumer_group_records import GROUP_KIND
 from logstore.logdir.catalogue import TopicEntry, TopicState
 from logstore.logdir.directory import LogDirectory
@@ -56,22 +55,14 @@ class TopicsOfDirectory:
         return self._live
 
 
-def _group_config(config: StoreConfig) -> ConsumerGroupConfig:
-    return ConsumerGroupConfig(
-        group_consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
-        group_consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
-        group_consumer_max_size=config.group_consumer_max_size,
-    )
-
-
 def open_consumer_groups(
     committed: CommittedOffsets,
     topics: Callable[[], Topics],
-    config: StoreConfig,
+    config_of: Callable[[str], ConsumerGroupConfig],
     on_only_classic: Callable[[str], object],
 ) -> ConsumerGroupCoordinator:
     """The coordinator, with the groups that are stored. Members that ran in a process of the directory have
-    ended with it, except static ones. ``on_only_classic``: see
+    ended with it, except static ones. ``config_of``, ``on_only_classic``: see
     :class:`~logstore.broker.consumer_groups.coordinator.ConsumerGroupCoordinator`.
 
     Raises:
@@ -83,7 +74,7 @@ def open_consumer_groups(
         ConsumerGroupsInTopic(committed),
         timers,
         topics,
-        config=_group_config(config),
+        config_of=config_of,
         on_only_classic=on_only_classic,
     )
     groups = _stored_groups(committed)

@@ -11,18 +11,22 @@ import threading
 from collections.abc import Mapping
 from typing import Final
 
+from logstore.broker.consumer_groups.config import ConsumerGroupConfig
 from logstore.broker.share.dead_letters import check_takes_letters
 from logstore.broker.share.requests import ShareGroupConfig
-from logstore.errors import LogstoreError, UnknownTopicError
+from logstore.config import StoreConfig
+from logstore.errors import InvalidConfigError, LogstoreError, UnknownTopicError
 from logstore.logdir.directory import LogDirectory
 from logstore.logdir.group_settings import (
     AUTO_OFFSET_RESET,
     COPIES_DEAD_LETTERS,
     DEAD_LETTER_TOPIC,
     DELIVERY_COUNT_LIMIT,
+    HEARTBEAT_INTERVAL_MS,
     ISOLATION_LEVEL,
     MAX_RECORD_LOCKS,
     RECORD_LOCK_DURATION_MS,
+    SESSION_TIMEOUT_MS,
     GroupSettings,
     changed,
     read_group_settings,
@@ -64,7 +68,7 @@ class StoredGroupSettings:
 
     def defaults(self) -> Mapping[str, str]:
         """What they are without."""
-        return texts_of(DEFAULTS)
+        return defaults_of(self._directory.config)
 
     def config_of(self, group: str) -> ShareGroupConfig:
         """What a first member gives a share group."""
@@ -81,6 +85,7 @@ class StoredGroupSettings:
             if self._must_read:
                 self._read_locked()
             settings = changed(self._settings, group, changes)
+            check_consumer_settings(settings.get(group, {}), self._directory.config)
             self._check_dead_letter_topic(changes.get(DEAD_LETTER_TOPIC))
             if validate_only or settings == self._settings:
                 return
@@ -101,6 +106,44 @@ class StoredGroupSettings:
             except UnknownTopicError:
                 config = None
             check_takes_letters(name, config)
+
+
+def defaults_of(config: StoreConfig) -> dict[str, str]:
+    """The settings of a group that has none of its own, by Kafka's names."""
+    return {
+        **texts_of(DEFAULTS),
+        SESSION_TIMEOUT_MS: str(config.group_consumer_session_timeout_ms),
+        HEARTBEAT_INTERVAL_MS: str(config.group_consumer_heartbeat_interval_ms),
+    }
+
+
+def consumer_config(own: Mapping[str, str], config: StoreConfig) -> ConsumerGroupConfig:
+    """The settings of a group of the newer protocol that has these of its own. Should those of the store have
+    become such that they contradict each other, its members are told to send heartbeats three times in each
+    session."""
+    texts = {**defaults_of(config), **own}
+    session_ms, interval_ms = int(texts[SESSION_TIMEOUT_MS]), int(texts[HEARTBEAT_INTERVAL_MS])
+    return ConsumerGroupConfig(
+        group_consumer_session_timeout_ms=session_ms,
+        group_consumer_heartbeat_interval_ms=interval_ms
+        if interval_ms < session_ms
+        else max(session_ms // 3, 1),
+        group_consumer_max_size=config.group_consumer_max_size,
+    )
+
+
+def check_consumer_settings(own: Mapping[str, str], config: StoreConfig) -> None:
+    """
+    Raises:
+        InvalidConfigError: with these, members would be removed before their next heartbeat.
+    """
+    texts = {**defaults_of(config), **own}
+    session_ms, interval_ms = texts[SESSION_TIMEOUT_MS], texts[HEARTBEAT_INTERVAL_MS]
+    if int(session_ms) <= int(interval_ms):
+        raise InvalidConfigError(
+            f"{SESSION_TIMEOUT_MS} would be {session_ms}, not above {HEARTBEAT_INTERVAL_MS}, which would be "
+            f"{interval_ms}: members would be removed before their next heartbeat"
+        )
 
 
 def texts_of(config: ShareGroupConfig) -> dict[str, str]:

@@ -136,7 +136,13 @@ class NodeBroker(ShareBroker):
             administering,
             lambda name: changing.create_topics(CreateTopicsRequest((NewTopic(name),))),
         )
-        self.terms = GroupTerms(directory, replicas, self.use_groups, TopicsOfCluster(view))
+        self.terms = GroupTerms(
+            directory,
+            replicas,
+            self.use_groups,
+            TopicsOfCluster(view),
+            lambda group: view().groups.get(group, {}),
+        )
 
     @property
     def node_id(self) -> int:

@@ -34,13 +34,22 @@ class GroupTerms:
         replicas: Mapping[TopicPartition, PartitionReplica],
         use: Callable[[ConsumerGroups], None],
         topics: Callable[[], Topics],
+        own_settings: Callable[[str], Mapping[str, str]],
     ) -> None:
-        """``use``: takes the groups of a new term. ``topics``: those of the cluster."""
+        """
+        Args:
+            use: takes the groups of a new term.
+            topics: those of the cluster.
+            own_settings: the settings that a group was given.
+        """
         self._directory = directory
         self._use = use
         self._in_use: ConsumerGroups | None = None
         self._terms = Terms(
-            replicas, GROUPS, lambda *_: ConsumerGroups(directory, topics), ConsumerGroups.leave
+            replicas,
+            GROUPS,
+            lambda *_: ConsumerGroups(directory, own_settings, topics),
+            ConsumerGroups.leave,
         )
 
     def look(self) -> Term[ConsumerGroups] | None:

@@ -66,7 +66,7 @@ class ShareBroker(TransactionBroker):
         """``is_coming``: see :class:`.TransactionBroker`. ``was_deleted``: whether somebody has deleted a
         topic; False if the coordinator cannot be asked."""
         super().__init__(directory, node_id, replicas, view, is_coming, peers)
-        settings = ClusterGroupSettings(view, session, self._topic_config)
+        settings = ClusterGroupSettings(view, session, self._topic_config, directory.config)
         self.group_settings = settings  # type: ignore[assignment]  # the same methods
         self._led_states = LedStates(directory, replicas)
         clock = directory.context.clock

@@ -8,8 +8,8 @@ from typing import Final
 
 from logstore.broker.share.dead_letters import check_takes_letters
 from logstore.broker.share.requests import ShareGroupConfig
-from logstore.broker.storing.group_settings import DEFAULTS, config_from, texts_of
-from logstore.config import TopicConfig
+from logstore.broker.storing.group_settings import check_consumer_settings, config_from, defaults_of
+from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import InvalidConfigError, RetriableError
 from logstore.logdir.group_settings import DEAD_LETTER_TOPIC, MOST_GROUPS, changed, check_setting
 from logstore.replica.coordination.interface import Session, View
@@ -27,11 +27,14 @@ class ClusterGroupSettings:
         view: Callable[[], View],
         session: Callable[[], Session | None],
         topic_config: Callable[[str], TopicConfig | None],
+        config: StoreConfig,
     ) -> None:
-        """``topic_config``: the settings of a topic of the cluster; None if there is no such topic."""
+        """``topic_config``: the settings of a topic of the cluster; None if there is none. ``config``: those
+        of the node."""
         self._view = view
         self._session = session
         self._topic_config = topic_config
+        self._config = config
 
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._view().groups))
@@ -40,7 +43,7 @@ class ClusterGroupSettings:
         return self._view().groups.get(group, {})
 
     def defaults(self) -> Mapping[str, str]:
-        return texts_of(DEFAULTS)
+        return defaults_of(self._config)
 
     def config_of(self, group: str) -> ShareGroupConfig:
         return config_from(self._view().groups.get(group))
@@ -52,6 +55,7 @@ class ClusterGroupSettings:
             RetriableError: the node is not one of the cluster now.
         """
         settings = changed({group: self.own(group)}, group, changes)
+        check_consumer_settings(settings.get(group, {}), self._config)
         name = changes.get(DEAD_LETTER_TOPIC)
         if name:
             check_takes_letters(name, self._topic_config(name))
