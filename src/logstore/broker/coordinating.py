@@ -63,6 +63,7 @@ from logstore.format.messages.consumer_protocol import PROTOCOL_TYPE
 from logstore.logdir.directory import LogDirectory
 
 T = TypeVar("T")
+_OfGroup = TypeVar("_OfGroup", SyncGroup, Heartbeat, LeaveGroup)
 
 
 class _Coordinators(NamedTuple):
@@ -274,36 +275,21 @@ class ConsumerGroups:
         return ErrorCode.NONE if code is ErrorCode.GROUP_ID_NOT_FOUND else code
 
     def sync_group(self, request: SyncGroup) -> Pending[SyncGroupResult]:
-        def sync(groups: _Coordinators, done: Callable[[SyncGroupResult], object]) -> None:
-            with self._deciding:
-                if groups.newer.has(request.group_id):
-                    done(groups.newer.sync_classic(request))
-                else:
-                    groups.classic.sync_group(request, done)
-
-        return self._ask(sync, SyncGroupResult)
+        return self._ask_either(
+            request, ConsumerGroupCoordinator.sync_classic, GroupCoordinator.sync_group, SyncGroupResult
+        )
 
     def heartbeat(self, request: Heartbeat) -> Pending[ErrorCode]:
-        def beat(groups: _Coordinators, done: Callable[[ErrorCode], object]) -> None:
-            with self._deciding:
-                if groups.newer.has(request.group_id):
-                    done(groups.newer.heartbeat_classic(request))
-                else:
-                    groups.classic.heartbeat(request, done)
-
-        return self._ask(beat, lambda code: code)
+        return self._ask_either(
+            request, ConsumerGroupCoordinator.heartbeat_classic, GroupCoordinator.heartbeat, lambda code: code
+        )
 
     def leave_group(self, request: LeaveGroup) -> Pending[LeaveGroupResult]:
         """Members leave, or an administrator removes them: of either protocol."""
 
-        def leave(groups: _Coordinators, done: Callable[[LeaveGroupResult], object]) -> None:
-            with self._deciding:
-                if groups.newer.has(request.group_id):
-                    done(groups.newer.leave_group(request))
-                else:
-                    groups.classic.leave_group(request, done)
-
-        return self._ask(leave, LeaveGroupResult)
+        return self._ask_either(
+            request, ConsumerGroupCoordinator.leave_group, GroupCoordinator.leave_group, LeaveGroupResult
+        )
 
     # Members of the newer protocol
 
@@ -419,6 +405,24 @@ class ConsumerGroups:
         found = {each: newer.delete(each) for each in group_ids if newer.has(each)}
         others = [each for each in group_ids if each not in found]
         classic.delete_groups(others, lambda codes: done({each: (found | codes)[each] for each in group_ids}))
+
+    def _ask_either(
+        self,
+        request: _OfGroup,
+        of_newer: Callable[[ConsumerGroupCoordinator, _OfGroup], T],
+        of_classic: Callable[[GroupCoordinator, _OfGroup, Callable[[T], object]], None],
+        refusal: Callable[[ErrorCode], T],
+    ) -> Pending[T]:
+        """What the coordinator answers that has the group; it does not change over meanwhile."""
+
+        def ask(groups: _Coordinators, done: Callable[[T], object]) -> None:
+            with self._deciding:
+                if groups.newer.has(request.group_id):
+                    done(of_newer(groups.newer, request))
+                else:
+                    of_classic(groups.classic, request, done)
+
+        return self._ask(ask, refusal)
 
     def _ask(
         self,
