@@ -156,7 +156,7 @@ class TopicConfig(Checked):
     cleanup_policy: str = "delete"
     """What is removed: old segments, by the retention settings (``delete``); all but the latest record of
     each key (``compact``); both (``compact,delete``; ``delete,compact`` means the same, and becomes it); or
-    nothing (the empty text, as in Kafka 4.2): only ``delete_before()`` removes records."""
+    nothing (the empty text, as in Kafka 4.4): only ``delete_before()`` removes records."""
     compression_type: str = "producer"
     """The codec on disk. ``producer`` keeps batches as they arrive; records appended directly are then not
     compressed. Nor is a batch that has more than 64 MiB of records: readers decompress no more."""
