@@ -101,6 +101,9 @@ class World:
             self.random.shuffle(self.processes)
             for process in self.live:
                 process.act()
+            for process in self.processes:
+                if process.is_stalled:
+                    process.excuse()
             self.check()
 
     def coordinators(self) -> Any:

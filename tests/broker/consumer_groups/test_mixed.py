@@ -13,7 +13,6 @@ from __future__ import annotations
 from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    RuleBasedStateMachine,
     initialize,
     precondition,
     rule,
@@ -21,27 +20,20 @@ from hypothesis.stateful import (
 )
 
 from tests.broker.consumer_groups.mixed import Classic, Newer, World
+from tests.broker.process_rules import ProcessRules, choices
 from tests.rotation import seed_of_turn
 
-choices = st.integers(0, 99)
 flags = st.booleans()
 instance_ids = st.sampled_from([None, None, "x", "y"])
 
 
-class MixedModel(RuleBasedStateMachine):
+class MixedModel(ProcessRules):
     @initialize(number=st.integers(0, 2**32), cooperative=flags)
     def begin(self, number, cooperative):
         self.world = World(number)
         for _ in range(2):
             Classic(self.world, cooperative=cooperative)
         self.world.pass_time(10_000)
-
-    def pick(self, choice, processes=None):
-        found = self.world.live if processes is None else processes
-        return sorted(found, key=lambda process: process.started)[choice % len(found)]
-
-    def has_live(self):
-        return bool(self.world.live)
 
     @rule(instance_id=instance_ids)
     def start_newer(self, instance_id):
@@ -53,12 +45,7 @@ class MixedModel(RuleBasedStateMachine):
         Classic(self.world, instance_id, cooperative=cooperative, requires_member_id=requires_member_id)
         self.world.pass_time(3_000)
 
-    @precondition(has_live)
-    @rule(choice=choices)
-    def leave(self, choice):
-        self.pick(choice).leave()
-
-    @precondition(has_live)
+    @precondition(lambda model: model.world.live)
     @rule(choice=choices, cooperative=flags, leaves=flags)
     def change_over(self, choice, cooperative, leaves):
         """A process starts again, with the other protocol."""
@@ -70,24 +57,6 @@ class MixedModel(RuleBasedStateMachine):
             Classic(self.world, old.instance_id, cooperative=cooperative)
         else:
             Newer(self.world, old.instance_id)
-
-    @precondition(has_live)
-    @rule(choice=choices)
-    def crash(self, choice):
-        self.pick(choice).is_alive = False
-
-    @precondition(has_live)
-    @rule(choice=choices)
-    def stall(self, choice):
-        self.pick(choice).is_stalled = True
-
-    @rule(choice=choices)
-    def resume(self, choice):
-        stalled = [process for process in self.world.processes if process.is_stalled]
-        if stalled:
-            process = self.pick(choice, stalled)
-            process.is_stalled = False
-            process.excuse()
 
     @rule()
     def grow(self):

@@ -14,7 +14,6 @@ from __future__ import annotations
 from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    RuleBasedStateMachine,
     initialize,
     invariant,
     precondition,
@@ -25,16 +24,16 @@ from hypothesis.stateful import (
 from logstore.broker.groups.requests import LeaveGroup, LeavingMember
 from tests.broker.consumer_groups.stage import GROUP
 from tests.broker.consumer_groups.world import Process, World
+from tests.broker.process_rules import ProcessRules, choices
 from tests.rotation import seed_of_turn
 
 names = ["orders", "bills", "jobs", "later"]
 topics = st.frozensets(st.sampled_from(names), min_size=1)
 patterns = st.sampled_from(["", "", "", "s", "er"])
 instance_ids = st.sampled_from([None, None, "x", "y"])
-choices = st.integers(0, 99)
 
 
-class GroupModel(RuleBasedStateMachine):
+class GroupModel(ProcessRules):
     @initialize(number=st.integers(0, 2**32))
     def begin(self, number):
         self.world = World(number)
@@ -42,46 +41,18 @@ class GroupModel(RuleBasedStateMachine):
             Process(self.world, frozenset({"orders", name}))
         self.world.pass_time(20_000)
 
-    def pick(self, choice, processes=None):
-        found = self.world.live if processes is None else processes
-        return sorted(found, key=lambda process: process.started)[choice % len(found)]
-
-    def has_live(self):
-        return bool(self.world.live)
-
     @rule(topics=topics, pattern=patterns, instance_id=instance_ids)
     def start(self, topics, pattern, instance_id):
         Process(self.world, topics, pattern=pattern, instance_id=instance_id)
         self.world.pass_time(3_000)
 
-    @precondition(has_live)
-    @rule(choice=choices)
-    def leave(self, choice):
-        self.pick(choice).leave()
-
-    @precondition(has_live)
-    @rule(choice=choices)
-    def crash(self, choice):
-        self.pick(choice).is_alive = False
-
-    @precondition(has_live)
-    @rule(choice=choices)
-    def stall(self, choice):
-        self.pick(choice).is_stalled = True
-
-    @rule(choice=choices)
-    def resume(self, choice):
-        stalled = [process for process in self.world.processes if process.is_stalled]
-        if stalled:
-            self.pick(choice, stalled).is_stalled = False
-
-    @precondition(has_live)
+    @precondition(lambda model: model.world.live)
     @rule(choice=choices, topics=topics, pattern=patterns)
     def subscribe(self, choice, topics, pattern):
         self.pick(choice).subscribe(topics, pattern)
         self.world.pass_time(3_000)
 
-    @precondition(has_live)
+    @precondition(lambda model: model.world.live)
     @rule(choice=choices, count=st.integers(1, 3))
     def lose_answers(self, choice, count):
         self.pick(choice).losing = count

@@ -12,7 +12,6 @@ from __future__ import annotations
 from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    RuleBasedStateMachine,
     initialize,
     invariant,
     precondition,
@@ -23,26 +22,17 @@ from hypothesis.stateful import (
 from logstore.broker.codes import ErrorCode
 from logstore.broker.groups.requests import LeaveGroup, LeavingMember
 from tests.broker.groups.world import GROUP, SETTLED_MS, Process, World
+from tests.broker.process_rules import ProcessRules, choices
 from tests.rotation import seed_of_turn
 
 topics = st.frozensets(st.sampled_from(["orders", "bills", "jobs"]), min_size=1)
 instance_ids = st.sampled_from([None, None, "x", "y", "z"])
-choices = st.integers(0, 99)
 
 
-class GroupModel(RuleBasedStateMachine):
+class GroupModel(ProcessRules):
     @initialize(number=st.integers(0, 2**32))
     def begin(self, number):
         self.world = World(number)
-
-    def pick(self, choice, processes=None):
-        found = sorted(
-            self.world.live if processes is None else processes, key=lambda process: process.started
-        )
-        return found[choice % len(found)]
-
-    def has_live(self):
-        return bool(self.world.live)
 
     def has_static(self):
         return any(process.instance_id for process in self.world.live)
@@ -52,28 +42,7 @@ class GroupModel(RuleBasedStateMachine):
         """With an instance id that is taken, this fences the process that has it."""
         Process(self.world, topics, instance_id, requires_member_id=requires_member_id)
 
-    @precondition(has_live)
-    @rule(choice=choices)
-    def leave(self, choice):
-        self.pick(choice).leave()
-
-    @precondition(has_live)
-    @rule(choice=choices)
-    def crash(self, choice):
-        self.pick(choice).crash()
-
-    @precondition(has_live)
-    @rule(choice=choices)
-    def stall(self, choice):
-        self.pick(choice).is_stalled = True
-
-    @rule(choice=choices)
-    def resume(self, choice):
-        stalled = [process for process in self.world.processes if process.is_stalled]
-        if stalled:
-            self.pick(choice, stalled).is_stalled = False
-
-    @precondition(has_live)
+    @precondition(lambda model: model.world.live)
     @rule(choice=choices, topics=topics)
     def change_topics(self, choice, topics):
         process = self.pick(choice)
