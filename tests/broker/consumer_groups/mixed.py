@@ -54,7 +54,8 @@ class World:
 
     def __init__(self, seed: int, partitions: int = 5) -> None:
         self.rig = Rig(partitions=partitions)
-        self.partition_count = partitions
+        self.partition_count = self.assigned_count = partitions
+        """How many partitions there are, and how many there were when a leader last assigned."""
         self.random = random.Random(seed)
         self.processes: list[Process] = []
         self._numbers = itertools.count(1)
@@ -270,8 +271,8 @@ class Classic(Process):
         """What is not answered yet, and who takes the answer."""
         self._is_in = False
         self._is_leader = False
-        self._assigned_count = 0
-        """How many partitions there were when it last assigned."""
+        self._seen_count = 0
+        """How many partitions there were when a leader last assigned; kept up by the leader."""
 
     def forget_what_waits(self) -> None:
         if self._waiting is not None:
@@ -287,7 +288,7 @@ class Classic(Process):
             take(result)
         elif not self._is_in:
             self._join()
-        elif self._is_leader and self._assigned_count != self.world.partition_count:
+        elif self._is_leader and self._seen_count != self.world.partition_count:
             self._rejoin()
         elif self.is_due():
             beat = Heartbeat(GROUP, self.epoch, self.member_id, self.instance_id)
@@ -315,6 +316,7 @@ class Classic(Process):
             self.member_id,
             self.instance_id,
             requires_member_id=self.requires_member_id,
+            can_skip_assignment=True,
         )
         self._waiting = self.rig.broker.join_group(joins), self._take_join
 
@@ -327,12 +329,15 @@ class Classic(Process):
         else:
             self.member_id, self.epoch = result.member_id, result.generation
             self._is_leader = result.leader_id == self.member_id
-            assignments = self._assign(result.members) if self._is_leader else {}
+            assignments = {}
+            if self._is_leader and not result.skip_assignment:
+                assignments = self._assign(result.members)
+                self.world.assigned_count = self.world.partition_count
+            self._seen_count = self.world.assigned_count
             sync = SyncGroup(GROUP, self.epoch, self.member_id, self.instance_id, assignments=assignments)
             self._waiting = self.rig.broker.sync_group(sync), self._take_sync
 
     def _assign(self, members: Any) -> dict[str, bytes]:
-        self._assigned_count = self.world.partition_count
         owners = {
             partition: each.member_id
             for each in members
