@@ -357,6 +357,30 @@ class TestBothProtocols:
         assert rig.soon(waits).error is ErrorCode.REBALANCE_IN_PROGRESS
         assert classic_beat(rig, me, 1) is ErrorCode.REBALANCE_IN_PROGRESS
 
+    @pytest.mark.parametrize("is_refused", [False, True])
+    def test_an_assignment_that_is_stored_meanwhile(self, rig, monkeypatch, is_refused):
+        """Its members hear of it only if the group stays a classic one: else others may get what it says."""
+        joined = classic_join(rig)
+        groups = rig.broker._groups
+        unwritten = []
+        monkeypatch.setattr(groups._storage, "store", lambda group, done: unwritten.append(done))
+        parts = {joined.member_id: encode_assignment(ConsumerProtocolAssignment(by_topic((T0, T1))))}
+        sync = SyncGroup("g", joined.generation, joined.member_id, assignments=parts)
+        waits = rig.broker.sync_group(sync)
+        newer = groups._coordinators().newer
+        take = newer.heartbeat
+
+        def take_later(*request):
+            unwritten.pop()(ErrorCode.NONE)
+            return take(*request)
+
+        monkeypatch.setattr(newer, "heartbeat", take_later)
+        came = beat(rig, "a", **({"assignor": "best"} if is_refused else {}))
+        assert came.error is (ErrorCode.UNSUPPORTED_ASSIGNOR if is_refused else ErrorCode.NONE)
+        synced = rig.soon(waits)
+        assert synced.error is (ErrorCode.NONE if is_refused else ErrorCode.REBALANCE_IN_PROGRESS)
+        assert bool(synced.assignment) is is_refused
+
     @pytest.mark.parametrize("does", ["nothing", "beats", "joins", "all"])
     def test_who_does_not_do_what_it_is_told_is_removed(self, rig, does):
         me, generation = self.begin(rig)

@@ -304,7 +304,10 @@ class ConsumerGroups:
         with self._deciding:
             if coordinators.newer.has(request.group_id):
                 return Answered(coordinators.newer.heartbeat(request))
-            return Answered(self._join_newer(coordinators, request))
+            try:
+                return Answered(self._join_newer(coordinators, request))
+            finally:
+                coordinators.classic.keep(request.group_id)
 
     def _join_newer(
         self, coordinators: _Coordinators, request: ConsumerGroupHeartbeat

@@ -207,10 +207,23 @@ class GroupCoordinator:
         return check_join(self._config, joins)
 
     def handed(self, group_id: str) -> HandedGroup | None:
-        """A group as it would go on with the newer protocol; None if it is not there."""
+        """A group as it would go on with the newer protocol; None if it is not there. It stays like that, and
+        nobody hears of an assignment that comes to be stored, until :meth:`let_go` or :meth:`keep`."""
         with self._lock:
             active = self._groups.get(group_id)
-            return None if active is None else active.group.handed()
+            if active is None:
+                return None
+            active.hold()
+            return active.group.handed()
+
+    def keep(self, group_id: str) -> None:
+        """A group that was handed goes on here, if it was not let go."""
+        with self._lock:
+            active = self._groups.get(group_id)
+            if active is not None:
+                active.go_on()
+        if active is not None:
+            active.outbox.send()
 
     def let_go(self, group_id: str) -> None:
         """Know a group no longer: it has gone on with another protocol, also in what is stored. Members that
