@@ -426,12 +426,19 @@ class TestBothProtocols:
             assert classic_beat(rig, me, described(rig).group_epoch) is ErrorCode.NONE
             leave(rig, LeavingMember(me))
 
-    def test_an_assignor_that_tells_more_than_partitions(self, rig):
-        joined = classic_join(rig)
+    @pytest.mark.parametrize("assignor", ["mine", "cooperative-sticky"])
+    def test_an_assignor_that_tells_more_than_partitions(self, rig, assignor):
+        """It is refused, unless it is one of Kafka's: librdkafka's say more, and nobody reads that."""
+        said = encode_subscription(ConsumerProtocolSubscription(("t",)))
+        request = classic_request()._replace(protocols=(GroupProtocol(assignor, said),))
+        joined = rig.soon(rig.broker.join_group(request))
         told = encode_assignment(ConsumerProtocolAssignment((), b"more"))
         sync = SyncGroup("g", joined.generation, joined.member_id, assignments={joined.member_id: told})
         rig.soon(rig.broker.sync_group(sync))
         refused = beat(rig, "a")
+        if assignor != "mine":
+            assert refused.error is ErrorCode.NONE
+            return
         assert refused.error is ErrorCode.GROUP_ID_NOT_FOUND
         assert "choose range, roundrobin or a sticky one" in refused.message
         assert classic_beat(rig, joined.member_id, 1) is ErrorCode.NONE
