@@ -349,13 +349,31 @@ class TestBothProtocols:
         assert (generation, owned) == (2, {T0, T1})
         assert classic_beat(rig, again, 2, "x") is ErrorCode.NONE
 
-    def test_one_that_waits_for_a_rebalance_joins_again(self, rig):
+    def test_one_that_waits_for_a_rebalance_has_joined(self, rig):
+        """Any error would end a consumer of aiokafka."""
         me = rejoin(rig, "")[0]
         waits = rig.broker.join_group(classic_request())
         assert waits.poll() is None
         beat(rig, "a")
-        assert rig.soon(waits).error is ErrorCode.REBALANCE_IN_PROGRESS
+        joined = rig.soon(waits)
+        assert joined.error is ErrorCode.NONE
+        assert {each.member_id for each in described(rig).members} == {me, "a", joined.member_id}
+        assert classic_beat(rig, joined.member_id, joined.generation) is ErrorCode.NONE
         assert classic_beat(rig, me, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+
+    def test_an_eager_one_that_waits_for_a_rebalance_has_given_up_all(self, rig):
+        me = rejoin(rig, "")[0]
+        joins = [rig.broker.join_group(classic_request(member_id=member_id)) for member_id in ("", me)]
+        for joined in map(rig.soon, joins):
+            parts = {me: encode_assignment(ConsumerProtocolAssignment(by_topic((T0, T1))))}
+            sync = SyncGroup("g", joined.generation, joined.member_id, assignments=parts)
+            waits = rig.broker.sync_group(sync)
+        assert rig.soon(waits).error is ErrorCode.NONE
+        waits = rig.broker.join_group(classic_request(member_id=me))
+        assert waits.poll() is None  # for the other one
+        assert beat(rig, "a").assignment == ()
+        assert rig.soon(waits)[:3] == (ErrorCode.NONE, me, 3)
+        assert {each.member_id: len(each.assignment) for each in described(rig).members}[me] == 1
 
     @pytest.mark.parametrize("is_refused", [False, True])
     def test_an_assignment_that_is_stored_meanwhile(self, rig, monkeypatch, is_refused):

@@ -325,7 +325,8 @@ class ConsumerGroups:
             return ConsumerGroupHeartbeatResult(code)
         result = coordinators.newer.heartbeat(request, former)
         if coordinators.newer.has(group_id):  # else it was refused
-            coordinators.classic.let_go(group_id)
+            for joins, done in coordinators.classic.let_go(group_id):
+                done(coordinators.newer.join_classic(joins))
         return result
 
     def _former(self, classic: GroupCoordinator, group_id: str) -> Group | None:

@@ -334,6 +334,15 @@ class ActiveGroup:
         group_id = self.group.group_id
         self._ask_storage(lambda done: self._storage.delete(group_id, done), then)
 
+    def take_joins(self) -> list[tuple[JoinGroup, Done[JoinGroupResult]]]:
+        """The requests that wait for the next generation, for others to answer."""
+        waiting = []
+        for member in self.group.members.values():
+            done = self.group.take_join(member)
+            if done is not None:
+                waiting.append((self.group.join_of(member), done))
+        return waiting
+
     def close(self, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
         """End the group here; what is stored remains. Who waits hears ``error``, and by default looks for
         another coordinator."""

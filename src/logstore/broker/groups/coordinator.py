@@ -225,16 +225,19 @@ class GroupCoordinator:
         if active is not None:
             active.outbox.send()
 
-    def let_go(self, group_id: str) -> None:
+    def let_go(self, group_id: str) -> list[tuple[JoinGroup, Done[JoinGroupResult]]]:
         """Know a group no longer: it has gone on with another protocol, also in what is stored. Members that
-        wait join again."""
+        wait for an assignment join again. Returns the joins that wait, for the group to answer."""
+        waiting: list[tuple[JoinGroup, Done[JoinGroupResult]]] = []
         with self._lock:
             active = self._groups.get(group_id)
             if active is not None:
+                waiting = active.take_joins()
                 active.close(ErrorCode.REBALANCE_IN_PROGRESS)
                 self._forget_locked(active.group)
         if active is not None:
             active.outbox.send()
+        return waiting
 
     def take_in(self, handed: HandedGroup) -> None:
         """Go on with a group that had the newer protocol until now, and is stored as a classic one. All its
