@@ -473,9 +473,8 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             isolation: how far it sees.
             assignors: how the group divides partitions: names of Kafka's assignors (``range``,
                 ``roundrobin``, ``sticky``, ``cooperative-sticky``) or your own, in the order of preference.
-            on_assigned, on_revoked, on_lost: called in ``poll()`` with partitions that the consumer got,
-                gives up (also in ``close()``), or has lost already. Without ``on_lost``, ``on_revoked`` is
-                called for it.
+            on_assigned, on_revoked, on_lost: called in ``poll()`` with partitions that it got, gives up (in
+                ``close()``, too), or has lost already. Without ``on_lost``, ``on_revoked`` is called for it.
             key_deserializer, value_deserializer: ``"text"``, ``"json"``, or a function that takes bytes; also
                 a pair of functions, of which the second is used. Neither is called for None.
             interceptors: functions that are called in ``poll()``, one after the other, with the list of
@@ -486,11 +485,9 @@ class Store(BoundToProcess, Mapping[str, Topic]):
 
         Raises:
             UnknownTopicError: there is no such topic.
-            UsageError: both topics and partitions are given; or a group is, and the directory is that of a
-                node of a cluster which does not run.
+            UsageError: topics and partitions are given; or a group, in the directory of an absent node.
             InvalidConfigError: an unknown name or a bad value.
-            ReadOnlyError: the store was opened read-only.
-            ClosedError: it is closed.
+            ReadOnlyError, ClosedError: the store was opened read-only, or is closed.
         """
         from logstore.clients.consumer import Consumer  # many programs never get here
         from logstore.clients.settings import CONSUMER_ARGUMENTS, ConsumerConfig, client_of

@@ -371,13 +371,55 @@ class TestBothProtocols:
         assert (generation, owned) == (2, {T0, T1})
         assert classic_beat(rig, again, 2, "x") is ErrorCode.NONE
 
-    def test_one_that_waits_for_a_rebalance_joins_again(self, rig):
+    def test_one_that_waits_for_a_rebalance_has_joined(self, rig):
+        """Any error would end a consumer of aiokafka."""
         me = rejoin(rig, "")[0]
         waits = rig.broker.join_group(classic_request())
         assert waits.poll() is None
         beat(rig, "a")
-        assert rig.soon(waits).error is ErrorCode.REBALANCE_IN_PROGRESS
+        joined = rig.soon(waits)
+        assert joined.error is ErrorCode.NONE
+        assert {each.member_id for each in described(rig).members} == {me, "a", joined.member_id}
+        assert classic_beat(rig, joined.member_id, joined.generation) is ErrorCode.NONE
         assert classic_beat(rig, me, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+
+    def test_an_eager_one_that_waits_for_a_rebalance_has_given_up_all(self, rig):
+        me = rejoin(rig, "")[0]
+        joins = [rig.broker.join_group(classic_request(member_id=member_id)) for member_id in ("", me)]
+        for joined in map(rig.soon, joins):
+            parts = {me: encode_assignment(ConsumerProtocolAssignment(by_topic((T0, T1))))}
+            sync = SyncGroup("g", joined.generation, joined.member_id, assignments=parts)
+            waits = rig.broker.sync_group(sync)
+        assert rig.soon(waits).error is ErrorCode.NONE
+        waits = rig.broker.join_group(classic_request(member_id=me))
+        assert waits.poll() is None  # for the other one
+        assert beat(rig, "a").assignment == ()
+        assert rig.soon(waits)[:3] == (ErrorCode.NONE, me, 3)
+        assert {each.member_id: len(each.assignment) for each in described(rig).members}[me] == 1
+
+    @pytest.mark.parametrize("is_refused", [False, True])
+    def test_an_assignment_that_is_stored_meanwhile(self, rig, monkeypatch, is_refused):
+        """Its members hear of it only if the group stays a classic one: else others may get what it says."""
+        joined = classic_join(rig)
+        groups = rig.broker._groups
+        unwritten = []
+        monkeypatch.setattr(groups._storage, "store", lambda group, done: unwritten.append(done))
+        parts = {joined.member_id: encode_assignment(ConsumerProtocolAssignment(by_topic((T0, T1))))}
+        sync = SyncGroup("g", joined.generation, joined.member_id, assignments=parts)
+        waits = rig.broker.sync_group(sync)
+        newer = groups._coordinators().newer
+        take = newer.heartbeat
+
+        def take_later(*request):
+            unwritten.pop()(ErrorCode.NONE)
+            return take(*request)
+
+        monkeypatch.setattr(newer, "heartbeat", take_later)
+        came = beat(rig, "a", **({"assignor": "best"} if is_refused else {}))
+        assert came.error is (ErrorCode.UNSUPPORTED_ASSIGNOR if is_refused else ErrorCode.NONE)
+        synced = rig.soon(waits)
+        assert synced.error is (ErrorCode.NONE if is_refused else ErrorCode.REBALANCE_IN_PROGRESS)
+        assert bool(synced.assignment) is is_refused
 
     @pytest.mark.parametrize("does", ["nothing", "beats", "joins", "all"])
     def test_who_does_not_do_what_it_is_told_is_removed(self, rig, does):
@@ -424,12 +466,19 @@ class TestBothProtocols:
             assert classic_beat(rig, me, described(rig).group_epoch) is ErrorCode.NONE
             leave(rig, LeavingMember(me))
 
-    def test_an_assignor_that_tells_more_than_partitions(self, rig):
-        joined = classic_join(rig)
+    @pytest.mark.parametrize("assignor", ["mine", "cooperative-sticky"])
+    def test_an_assignor_that_tells_more_than_partitions(self, rig, assignor):
+        """It is refused, unless it is one of Kafka's: librdkafka's say more, and nobody reads that."""
+        said = encode_subscription(ConsumerProtocolSubscription(("t",)))
+        request = classic_request()._replace(protocols=(GroupProtocol(assignor, said),))
+        joined = rig.soon(rig.broker.join_group(request))
         told = encode_assignment(ConsumerProtocolAssignment((), b"more"))
         sync = SyncGroup("g", joined.generation, joined.member_id, assignments={joined.member_id: told})
         rig.soon(rig.broker.sync_group(sync))
         refused = beat(rig, "a")
+        if assignor != "mine":
+            assert refused.error is ErrorCode.NONE
+            return
         assert refused.error is ErrorCode.GROUP_ID_NOT_FOUND
         assert "choose range, roundrobin or a sticky one" in refused.message
         assert classic_beat(rig, joined.member_id, 1) is ErrorCode.NONE

@@ -307,7 +307,10 @@ class ConsumerGroups:
         with self._deciding:
             if coordinators.newer.has(request.group_id):
                 return Answered(coordinators.newer.heartbeat(request))
-            return Answered(self._join_newer(coordinators, request))
+            try:
+                return Answered(self._join_newer(coordinators, request))
+            finally:
+                coordinators.classic.keep(request.group_id)
 
     def _join_newer(
         self, coordinators: _Coordinators, request: ConsumerGroupHeartbeat
@@ -325,7 +328,8 @@ class ConsumerGroups:
             return ConsumerGroupHeartbeatResult(code)
         result = coordinators.newer.heartbeat(request, former)
         if coordinators.newer.has(group_id):  # else it was refused
-            coordinators.classic.let_go(group_id)
+            for joins, done in coordinators.classic.let_go(group_id):
+                done(coordinators.newer.join_classic(joins))
         return result
 
     def _former(self, classic: GroupCoordinator, group_id: str) -> Group | None:

@@ -6,6 +6,8 @@ In both directions each member keeps what it has until it joins again.
 
 from __future__ import annotations
 
+from typing import Final
+
 from logstore.broker.consumer_groups.classic import encoded_assignment, metadata_of, with_ids
 from logstore.broker.consumer_groups.group import Group
 from logstore.broker.consumer_groups.member import Member
@@ -23,6 +25,10 @@ from logstore.format.messages.consumer_protocol import (
     decode_subscription,
     ungrouped,
 )
+
+_OF_KAFKA: Final = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
+"""Assignors whose members read nothing but partitions in an assignment, whatever else is in it: librdkafka's
+sticky one repeats there what each member has said."""
 
 
 def to_newer(handed: HandedGroup, topics: Topics) -> Group:
@@ -42,7 +48,7 @@ def to_newer(handed: HandedGroup, topics: Topics) -> Group:
         try:
             said = decode_subscription(stored.subscription or joins.protocols[0].metadata)
             member = _member_of(stored, joins, said, epoch)
-            assigned = _assigned(stored, topics) - group.holders.keys()
+            assigned = _assigned(stored, snapshot.protocol, topics) - group.holders.keys()
         except (CorruptionError, UnsupportedVersionError) as error:
             raise UsageError(f"what its member {stored.member_id!r} says cannot be read: {error}") from error
         group.put(member._replace(assigned=dict.fromkeys(assigned, epoch)))
@@ -89,11 +95,11 @@ def _member_of(
     )
 
 
-def _assigned(stored: MemberSnapshot, topics: Topics) -> frozenset[TopicIdPartition]:
+def _assigned(stored: MemberSnapshot, assignor: str | None, topics: Topics) -> frozenset[TopicIdPartition]:
     if not stored.assignment:
         return frozenset()
     assignment = decode_assignment(stored.assignment)
-    if assignment.user_data:
+    if assignment.user_data and assignor not in _OF_KAFKA:
         raise UsageError(
             f"its assignor tells member {stored.member_id!r} more than partitions: choose range, roundrobin "
             "or a sticky one first"

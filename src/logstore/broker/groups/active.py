@@ -55,10 +55,29 @@ class ActiveGroup:
         """How much longer an empty group may wait for more members; None if it does not."""
         self._has_newcomer = False
         """Whether one came during that delay."""
+        self._held: list[Callable[[], None]] | None = None
+        """What timers and the storage bring while the group is to change its protocol; None if it is not."""
 
     def turn(self, change: Callable[[], None]) -> None:
-        """Run a change under the lock, and make the calls that follow from it without."""
-        self.outbox.turn(lambda: self.change(change))
+        """Run a change that a timer or the storage brings under the lock, and make the calls that follow from
+        it without."""
+        self.outbox.turn(lambda: self._take(change))
+
+    def _take(self, change: Callable[[], None]) -> None:
+        if self._held is None:
+            self.change(change)
+        else:
+            self._held.append(change)
+
+    def hold(self) -> None:
+        """Stay as it is, whatever timers and the storage bring, until it is let go or goes on."""
+        self._held = []
+
+    def go_on(self) -> None:
+        """Take what has come since it was held."""
+        held, self._held = self._held or [], None
+        for change in held:
+            self.change(change)
 
     def change(self, change: Callable[[], None]) -> None:
         """Run a change, and say so if the group is not needed any more."""
@@ -314,6 +333,15 @@ class ActiveGroup:
         self._end(Event.DELETED)
         group_id = self.group.group_id
         self._ask_storage(lambda done: self._storage.delete(group_id, done), then)
+
+    def take_joins(self) -> list[tuple[JoinGroup, Done[JoinGroupResult]]]:
+        """The requests that wait for the next generation, for others to answer."""
+        waiting = []
+        for member in self.group.members.values():
+            done = self.group.take_join(member)
+            if done is not None:
+                waiting.append((self.group.join_of(member), done))
+        return waiting
 
     def close(self, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
         """End the group here; what is stored remains. Who waits hears ``error``, and by default looks for

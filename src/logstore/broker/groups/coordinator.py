@@ -207,21 +207,37 @@ class GroupCoordinator:
         return check_join(self._config, joins)
 
     def handed(self, group_id: str) -> HandedGroup | None:
-        """A group as it would go on with the newer protocol; None if it is not there."""
+        """A group as it would go on with the newer protocol; None if it is not there. It stays like that, and
+        nobody hears of an assignment that comes to be stored, until :meth:`let_go` or :meth:`keep`."""
         with self._lock:
             active = self._groups.get(group_id)
-            return None if active is None else active.group.handed()
+            if active is None:
+                return None
+            active.hold()
+            return active.group.handed()
 
-    def let_go(self, group_id: str) -> None:
-        """Know a group no longer: it has gone on with another protocol, also in what is stored. Members that
-        wait join again."""
+    def keep(self, group_id: str) -> None:
+        """A group that was handed goes on here, if it was not let go."""
         with self._lock:
             active = self._groups.get(group_id)
             if active is not None:
+                active.go_on()
+        if active is not None:
+            active.outbox.send()
+
+    def let_go(self, group_id: str) -> list[tuple[JoinGroup, Done[JoinGroupResult]]]:
+        """Know a group no longer: it has gone on with another protocol, also in what is stored. Members that
+        wait for an assignment join again. Returns the joins that wait, for the group to answer."""
+        waiting: list[tuple[JoinGroup, Done[JoinGroupResult]]] = []
+        with self._lock:
+            active = self._groups.get(group_id)
+            if active is not None:
+                waiting = active.take_joins()
                 active.close(ErrorCode.REBALANCE_IN_PROGRESS)
                 self._forget_locked(active.group)
         if active is not None:
             active.outbox.send()
+        return waiting
 
     def take_in(self, handed: HandedGroup) -> None:
         """Go on with a group that had the newer protocol until now, and is stored as a classic one. All its

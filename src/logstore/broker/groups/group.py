@@ -62,6 +62,11 @@ class Member:
         """Whether an answer is due to it, and so no heartbeat."""
         return (self.join_done is not None and not self.is_new) or self.sync_done is not None
 
+    @property
+    def knows_its_id(self) -> bool:
+        """Whether it was told, or is about to be as a static one that has restarted."""
+        return bool(self.joins.member_id) or not self.is_new
+
     def metadata(self, protocol: str | None) -> bytes:
         """What the member says for a protocol; empty if it does not support it."""
         return next((metadata for name, metadata in self.joins.protocols if name == protocol), b"")
@@ -308,15 +313,19 @@ class Group:
         """The generation that a member is in."""
         return self.generation if member.known_generation is None else member.known_generation
 
+    def join_of(self, member: Member) -> JoinGroup:
+        """The latest JoinGroup of a member, with the id that it has."""
+        return member.joins._replace(member_id=member.member_id) if member.knows_its_id else member.joins
+
     def handed(self) -> HandedGroup:
         """What goes on with the newer protocol. A member that waits in its first JoinGroup without an id is
         left out: it does not know the one that it has here, and joins again as another."""
-        known = [each for each in self.members.values() if each.joins.member_id or not each.is_new]
+        known = [each for each in self.members.values() if each.knows_its_id]
         snapshot = self.snapshot(self.assignments())
         kept = {each.member_id for each in known}
         return HandedGroup(
             snapshot._replace(members=tuple(each for each in snapshot.members if each.member_id in kept)),
-            tuple(each.joins._replace(member_id=each.member_id) for each in known),
+            tuple(map(self.join_of, known)),
             tuple(map(self.generation_of, known)),
         )
 
