@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+
+from tests.rotation import seed_of_turn
 
 choices = st.integers(0, 99)
 
@@ -44,3 +47,16 @@ class ProcessRules(RuleBasedStateMachine):
         stalled = [process for process in self.world.processes if process.is_stalled]
         if stalled:
             self.pick(choice, stalled).is_stalled = False
+
+
+def run_in_turn(model: type[ProcessRules], *, examples: int, steps: int) -> None:
+    """Sequences that are others in each turn."""
+    run_state_machine_as_test(
+        seed(seed_of_turn())(model),
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

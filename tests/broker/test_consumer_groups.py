@@ -538,7 +538,7 @@ class TestBothProtocols:
             after.remove("a")
             groups._groups["g"].change(after)
         files.fail(FAULTS["ENOSPC"], times=None)
-        groups._has_changed(groups._groups["g"])
+        groups._has_changed("g")
         assert listed(rig) == {"g": ("consumer", "consumer", "Assigning")}
         files.heal()
         leave(rig, LeavingMember("nobody"))

@@ -253,7 +253,7 @@ class ConsumerGroups:
     # Members of the classic protocol
 
     def join_group(self, request: JoinGroup) -> Pending[JoinGroupResult]:
-        """Join; an empty group of the newer protocol becomes a classic one."""
+        """Join. An empty group of the newer protocol becomes a classic one; one with members takes it in."""
 
         def join(coordinators: _Coordinators, done: Callable[[JoinGroupResult], object]) -> None:
             classic, newer = coordinators

@@ -10,18 +10,15 @@ protocol if one of its members is, and each partition has an owner.
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     initialize,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from tests.broker.consumer_groups.mixed import Classic, Newer, World
-from tests.broker.process_rules import ProcessRules, choices
-from tests.rotation import seed_of_turn
+from tests.broker.process_rules import ProcessRules, choices, run_in_turn
 
 flags = st.booleans()
 instance_ids = st.sampled_from([None, None, "x", "y"])
@@ -81,14 +78,4 @@ class MixedModel(ProcessRules):
 
 
 def test_any_sequence_of_events():
-    run = seed(seed_of_turn())(MixedModel)
-    run_state_machine_as_test(
-        run,
-        settings=settings(
-            max_examples=40,
-            stateful_step_count=30,
-            database=None,
-            suppress_health_check=list(HealthCheck),
-            deadline=None,
-        ),
-    )
+    run_in_turn(MixedModel, examples=40, steps=30)

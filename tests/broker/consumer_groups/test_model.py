@@ -11,21 +11,18 @@ live, and each partition has an owner that wants it.
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     initialize,
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from logstore.broker.groups.requests import LeaveGroup, LeavingMember
 from tests.broker.consumer_groups.stage import GROUP
 from tests.broker.consumer_groups.world import Process, World
-from tests.broker.process_rules import ProcessRules, choices
-from tests.rotation import seed_of_turn
+from tests.broker.process_rules import ProcessRules, choices, run_in_turn
 
 names = ["orders", "bills", "jobs", "later"]
 topics = st.frozensets(st.sampled_from(names), min_size=1)
@@ -132,13 +129,4 @@ class GroupModel(ProcessRules):
 
 
 def test_any_sequence_of_events():
-    run = seed(seed_of_turn())(GroupModel)
-    run_state_machine_as_test(
-        run,
-        settings=settings(
-            max_examples=60,
-            stateful_step_count=40,
-            database=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_in_turn(GroupModel, examples=60, steps=40)

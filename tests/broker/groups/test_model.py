@@ -9,21 +9,18 @@ armed.
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     initialize,
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.groups.requests import LeaveGroup, LeavingMember
 from tests.broker.groups.world import GROUP, SETTLED_MS, Process, World
-from tests.broker.process_rules import ProcessRules, choices
-from tests.rotation import seed_of_turn
+from tests.broker.process_rules import ProcessRules, choices, run_in_turn
 
 topics = st.frozensets(st.sampled_from(["orders", "bills", "jobs"]), min_size=1)
 instance_ids = st.sampled_from([None, None, "x", "y", "z"])
@@ -131,13 +128,4 @@ class GroupModel(ProcessRules):
 
 
 def test_any_sequence_of_events():
-    run = seed(seed_of_turn())(GroupModel)
-    run_state_machine_as_test(
-        run,
-        settings=settings(
-            max_examples=100,
-            stateful_step_count=40,
-            database=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_in_turn(GroupModel, examples=100, steps=40)

@@ -65,9 +65,9 @@ class ActiveConsumerGroup:
         config_of: Callable[[str], ConsumerGroupConfig],
         timers: Timers,
         storage: ConsumerGroupStorage,
-        on_change: Callable[[ActiveConsumerGroup], object],
+        on_change: Callable[[str], object],
     ) -> None:
-        """``on_change`` is called after a timer has changed the group, without the lock held."""
+        """``on_change`` is called with its id after a timer has changed it, without the lock held."""
         self.group = group
         """As it is stored. A change puts another in its place."""
         self.lock = threading.Lock()
@@ -163,7 +163,7 @@ class ActiveConsumerGroup:
     def _turn(self, change: Callable[[], None]) -> None:
         with self.lock:
             change()
-        self._on_change(self)
+        self._on_change(self.group.group_id)
 
     def _remove(self, member_id: str, what: str) -> None:
         """A timer has fired. What cannot be stored now, as on a full disk, is tried again."""

@@ -98,7 +98,7 @@ def sync(group: Group, syncs: SyncGroup, topics: Topics) -> SyncGroupResult:
         return SyncGroupResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if member.epoch < group.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
         return SyncGroupResult(ErrorCode.REBALANCE_IN_PROGRESS)
-    assigned = encoded_assignment(frozenset(member.assigned), protocol, topics)
+    assigned = encoded_assignment(frozenset(member.assigned), protocol.metadata, topics)
     return SyncGroupResult(ErrorCode.NONE, PROTOCOL_TYPE, protocol.name, assigned)
 
 
@@ -194,13 +194,11 @@ def with_ids(partitions: tuple[TopicPartition, ...], topics: Topics) -> frozense
     )
 
 
-def encoded_assignment(
-    partitions: frozenset[TopicIdPartition], protocol: ClassicProtocol, topics: Topics
-) -> bytes:
-    """Partitions as a consumer reads them, in the version in which it has spoken itself."""
+def encoded_assignment(partitions: frozenset[TopicIdPartition], said: bytes, topics: Topics) -> bytes:
+    """Partitions as a consumer reads them, in the version of what it has said itself."""
     names = {topic.topic_id: name for name, topic in topics.items()}
     named = [
         TopicPartition(names[each.topic_id], each.partition) for each in partitions if each.topic_id in names
     ]
-    version = min(version_of(protocol.metadata), ASSIGNMENT.last)
+    version = min(version_of(said), ASSIGNMENT.last)
     return encode_assignment(ConsumerProtocolAssignment(by_topic(sorted(named))), version)

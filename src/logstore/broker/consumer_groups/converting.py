@@ -17,7 +17,6 @@ from logstore.broker.consumer_groups.topics import Topics
 from logstore.broker.groups.requests import GroupProtocol, JoinGroup
 from logstore.broker.groups.snapshots import GroupSnapshot, HandedGroup, MemberSnapshot
 from logstore.errors import CorruptionError, UnsupportedVersionError, UsageError
-from logstore.format.messages.consumer_group_records import ClassicProtocol
 from logstore.format.messages.consumer_protocol import (
     PROTOCOL_TYPE,
     ConsumerProtocolSubscription,
@@ -71,7 +70,7 @@ def _all_partitions(group: Group, topics: Topics) -> set[TopicIdPartition]:
 
 
 def _let_give_up(group: Group, member: Member, partitions: frozenset[TopicIdPartition]) -> None:
-    """A cooperative member joins again when it has given up what its assignment lacks. Until it has, nobody
+    """A cooperative member gives up what its assignment lacks, and joins again. Until then no other member
     gets that."""
     if partitions:
         state = next_state(member.state, Event.MUST_REVOKE)
@@ -126,10 +125,8 @@ def to_classic(group: Group, topics: Topics, now_ms: int) -> HandedGroup:
             member.client_host,
             member.rebalance_timeout_ms,
             joined.session_timeout_ms,
-            _metadata(joined, protocol),
-            encoded_assignment(
-                frozenset(member.assigned), ClassicProtocol(protocol, _metadata(joined, protocol)), topics
-            ),
+            joined.metadata(protocol),
+            encoded_assignment(frozenset(member.assigned), joined.metadata(protocol), topics),
         )
         for member, joined in zip(group.members.values(), joins, strict=True)
     )
@@ -163,7 +160,3 @@ def _common_protocol(joins: tuple[JoinGroup, ...]) -> str:
     """One that all support: each has joined with such a one."""
     names = [{name for name, _ in each.protocols} for each in joins]
     return next(name for name, _ in joins[0].protocols if all(name in others for others in names))
-
-
-def _metadata(joins: JoinGroup, protocol: str) -> bytes:
-    return next(metadata for name, metadata in joins.protocols if name == protocol)

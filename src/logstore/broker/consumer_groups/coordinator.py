@@ -358,13 +358,12 @@ class ConsumerGroupCoordinator:
     def _change(self, group_id: str, action: Callable[[ActiveConsumerGroup], T]) -> T | Refusal:
         """As :meth:`_with_group`, for what may change the members."""
         found = self._with_group(group_id, action)
-        if self.has_only_classic(group_id):
-            self._on_only_classic(group_id)
+        self._has_changed(group_id)
         return found
 
-    def _has_changed(self, active: ActiveConsumerGroup) -> None:
-        if not active.is_over and has_only_classic(active.group):
-            self._on_only_classic(active.group.group_id)
+    def _has_changed(self, group_id: str) -> None:
+        if self.has_only_classic(group_id):
+            self._on_only_classic(group_id)
 
     def _with_group(self, group_id: str, action: Callable[[ActiveConsumerGroup], T]) -> T | Refusal:
         """What an action on a group returns, with its lock held; or why there is no group."""

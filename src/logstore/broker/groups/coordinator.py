@@ -207,8 +207,8 @@ class GroupCoordinator:
         return check_join(self._config, joins)
 
     def handed(self, group_id: str) -> HandedGroup | None:
-        """A group as it would go on with the newer protocol; None if it is not there. It stays like that, and
-        nobody hears of an assignment that comes to be stored, until :meth:`let_go` or :meth:`keep`."""
+        """A group as it would go on with the newer protocol; None if it is not there. Until :meth:`let_go` or
+        :meth:`keep` it stays like that: an assignment that is stored meanwhile waits, too."""
         with self._lock:
             active = self._groups.get(group_id)
             if active is None:

@@ -69,7 +69,7 @@ class Member:
 
     def metadata(self, protocol: str | None) -> bytes:
         """What the member says for a protocol; empty if it does not support it."""
-        return next((metadata for name, metadata in self.joins.protocols if name == protocol), b"")
+        return self.joins.metadata(protocol)
 
 
 class Group:
@@ -201,7 +201,7 @@ class Group:
         after each restart and says nothing."""
         if self.protocol_type != CONSUMER:
             return False
-        old = next((metadata for name, metadata in before.protocols if name == self.protocol), b"")
+        old = before.metadata(self.protocol)
         has_other_topics = decode_topics(old) != decode_topics(member.metadata(self.protocol))
         return has_other_topics or has_to_give_up(old, member.assignment)
 

@@ -49,6 +49,10 @@ class JoinGroup(NamedTuple):
     can_skip_assignment: bool = False
     """Version 9 and later: the client understands ``skip_assignment`` (KIP-814)."""
 
+    def metadata(self, protocol: str | None) -> bytes:
+        """What the member says for a protocol; empty if it does not support it."""
+        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+
 
 class JoinedMember(NamedTuple):
     """A member, as its leader sees it."""

@@ -120,14 +120,13 @@ def defaults_of(config: StoreConfig) -> dict[str, str]:
 def consumer_config(own: Mapping[str, str], config: StoreConfig) -> ConsumerGroupConfig:
     """The settings of a group of the newer protocol that has these of its own. Should those of the store have
     become such that they contradict each other, its members are told to send heartbeats three times in each
-    session."""
-    texts = {**defaults_of(config), **own}
-    session_ms, interval_ms = int(texts[SESSION_TIMEOUT_MS]), int(texts[HEARTBEAT_INTERVAL_MS])
+    session. Asked for in each heartbeat."""
+    session_ms, interval_ms = _times_of(own, config)
+    if interval_ms >= session_ms:
+        interval_ms = max(session_ms // 3, 1)
     return ConsumerGroupConfig(
         group_consumer_session_timeout_ms=session_ms,
-        group_consumer_heartbeat_interval_ms=interval_ms
-        if interval_ms < session_ms
-        else max(session_ms // 3, 1),
+        group_consumer_heartbeat_interval_ms=interval_ms,
         group_consumer_max_size=config.group_consumer_max_size,
     )
 
@@ -137,13 +136,19 @@ def check_consumer_settings(own: Mapping[str, str], config: StoreConfig) -> None
     Raises:
         InvalidConfigError: with these, members would be removed before their next heartbeat.
     """
-    texts = {**defaults_of(config), **own}
-    session_ms, interval_ms = texts[SESSION_TIMEOUT_MS], texts[HEARTBEAT_INTERVAL_MS]
-    if int(session_ms) <= int(interval_ms):
+    session_ms, interval_ms = _times_of(own, config)
+    if session_ms <= interval_ms:
         raise InvalidConfigError(
             f"{SESSION_TIMEOUT_MS} would be {session_ms}, not above {HEARTBEAT_INTERVAL_MS}, which would be "
             f"{interval_ms}: members would be removed before their next heartbeat"
         )
+
+
+def _times_of(own: Mapping[str, str], config: StoreConfig) -> tuple[int, int]:
+    return (
+        int(own.get(SESSION_TIMEOUT_MS, config.group_consumer_session_timeout_ms)),
+        int(own.get(HEARTBEAT_INTERVAL_MS, config.group_consumer_heartbeat_interval_ms)),
+    )
 
 
 def texts_of(config: ShareGroupConfig) -> dict[str, str]:

@@ -17,7 +17,7 @@ from logstore.config import TopicConfig
 from logstore.counting import LogCounts
 from logstore.errors import LeaderFencedError, UnknownLeaderEpochError, UsageError
 from logstore.format.snapshot import ProducerSnapshotEntry
-from logstore.model import Role, TopicPartition
+from logstore.model import IS_REPLICA, Role, TopicPartition
 from logstore.partition.reading.view import LogView, Truncations
 from logstore.partition.recovery.leftovers import (
     list_segment_files,
@@ -229,14 +229,14 @@ class LogState:
         self.leader_epoch = epoch
 
     def check_no_replica(self) -> None:
-        """Before a follower's log gets records that no leader has sent. The leader may append others
-        there in the same epoch: then nobody would ever notice that the replicas differ.
+        """Before a follower's log gets records that no leader has sent. The leader may append others there in
+        the same epoch, and then nothing would ever show that the replicas differ.
 
         Raises:
             UsageError: it is a replica of a node, which does not lead it.
         """
         if self.context.home.is_of_node:
-            raise UsageError(f"{self.partition}: {self.context.home.why_copied_only}")
+            raise UsageError(f"{self.partition}: {IS_REPLICA}")
 
     def check_leader_epoch(self, expected: int | None) -> None:
         """

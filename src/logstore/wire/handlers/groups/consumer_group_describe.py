@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Final
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.consumer_groups.requests import (
@@ -18,15 +17,14 @@ from logstore.wire.handlers.call import Call
 from logstore.wire.handlers.group_kinds import GROUP_OPERATIONS
 from logstore.wire.handlers.then import then
 from logstore.wire.messages.groups.consumer_group_describe import (
+    OF_CLASSIC_PROTOCOL,
+    OF_NEWER_PROTOCOL,
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     Group,
     Member,
 )
 from logstore.wire.messages.parts import NOT_ASKED, Assignment, TopicPartitions
-
-_OF_CLASSIC_PROTOCOL: Final = 0
-_OF_NEWER_PROTOCOL: Final = 1
 
 
 def answer(
@@ -78,7 +76,7 @@ def _member(call: Call, member: DescribedConsumer) -> Member:
         member.pattern or "",
         _assignment(call, member.assignment),
         _assignment(call, member.target),
-        _OF_CLASSIC_PROTOCOL if member.is_classic else _OF_NEWER_PROTOCOL,
+        OF_CLASSIC_PROTOCOL if member.is_classic else OF_NEWER_PROTOCOL,
     )
 
 

@@ -15,7 +15,7 @@ from logstore.logdir.acls import Operation
 from logstore.logdir.group_settings import NAMES as GROUP_NAMES
 from logstore.wire.handlers.call import Call, ClusterNodes, told
 from logstore.wire.handlers.then import then
-from logstore.wire.handlers.topics.idle import asks_for_nothing
+from logstore.wire.handlers.topics.idle import without_idle
 from logstore.wire.handlers.topics.resources import ConfigResource, Refusal, denied, invalid
 
 
@@ -87,18 +87,12 @@ def _alter_at_once(
     if not isinstance(plan, ConfigChange):
         return plan
     if resource.resource_type == ConfigResource.TOPIC:
-        return _without_idle(plan)
+        return plan._replace(settings=without_idle(plan.settings))
     if resource.resource_type == ConfigResource.GROUP:
         return _alter_group(call, plan, validate_only=validate_only)
     if call.node.cluster is not None:
         return _throttle(call, call.node.cluster, plan, validate_only=validate_only)
     return _alter_broker(plan)
-
-
-def _without_idle(change: ConfigChange) -> ConfigChange:
-    settings = change.settings.items()
-    given = {name: value for name, value in settings if value is None or not asks_for_nothing(name, value)}
-    return change._replace(settings=given)
 
 
 def _throttle(call: Call, cluster: ClusterNodes, change: ConfigChange, *, validate_only: bool) -> Refusal:

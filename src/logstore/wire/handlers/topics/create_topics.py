@@ -14,7 +14,7 @@ from logstore.format.messages.fields import NO_UUID
 from logstore.logdir.acls import Operation
 from logstore.wire.handlers.call import Call
 from logstore.wire.handlers.then import then
-from logstore.wire.handlers.topics.idle import asks_for_nothing
+from logstore.wire.handlers.topics.idle import without_idle
 from logstore.wire.handlers.topics.resources import Refusal, invalid
 from logstore.wire.messages.topics.create_topics import (
     ConfigResult,
@@ -45,7 +45,7 @@ def answer(call: Call, request: CreateTopicsRequest, version: int) -> Pending[Cr
         NewTopic(
             each.name,
             _count(call, each),
-            _settings(each),
+            without_idle({one.name: one.value or "" for one in each.configs}),
             each.replication_factor,
             _assignments(each),
         )
@@ -74,11 +74,6 @@ def _refusal(call: Call, topic: Topic, *, may_create_all: bool, is_twice: bool) 
         if config.value is None:
             return Refusal(ErrorCode.INVALID_CONFIG, f"{config.name} has no value; leave it out instead")
     return _wrong_assignments(call, topic) if topic.assignments else _wrong_counts(call, topic)
-
-
-def _settings(topic: Topic) -> dict[str, str]:
-    found = {each.name: each.value or "" for each in topic.configs}
-    return {name: value for name, value in found.items() if not asks_for_nothing(name, value)}
 
 
 def _assignments(topic: Topic) -> tuple[tuple[int, ...], ...] | None:

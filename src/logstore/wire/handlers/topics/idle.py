@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
+
+T = TypeVar("T", str, str | None)
 
 _KAFKAS_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -26,7 +28,11 @@ _KAFKAS_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
 """Of tiered storage, of moving partitions slowly, and of what is as good as no limit."""
 
 
-def asks_for_nothing(name: str, value: str) -> bool:
-    """Whether a topic has what is asked for without such a setting. With another value it is refused by its
+def without_idle(settings: Mapping[str, T]) -> dict[str, T]:
+    """Those that ask for something; None deletes one. With another value such a setting is refused by its
     name, as one that there is not."""
-    return _KAFKAS_DEFAULTS.get(name) == value.strip().lower()
+    return {
+        name: value
+        for name, value in settings.items()
+        if value is None or _KAFKAS_DEFAULTS.get(name) != value.strip().lower()
+    }

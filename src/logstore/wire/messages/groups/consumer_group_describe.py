@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 from logstore.format.messages.fields import Bool, Int8, Int16, Int32, String, since
 from logstore.wire.messages.parts import NOT_ASKED, Assignment
+
+OF_CLASSIC_PROTOCOL: Final = 0
+OF_NEWER_PROTOCOL: Final = 1
 
 
 class ConsumerGroupDescribeRequest(NamedTuple):

@@ -20,8 +20,6 @@ from logstore.wire.messages.parts import Assignment
 from logstore.wire.remote.codes import code_of_number, why_of_number
 from logstore.wire.remote.translate.translation import Translation
 
-_OF_CLASSIC_PROTOCOL: Final = 0
-
 
 def _build_heartbeat(
     request: ConsumerGroupHeartbeat, version: int
@@ -99,7 +97,7 @@ def _described(group: consumer_group_describe.Group) -> DescribedConsumerGroup:
                 each.subscribed_topic_regex or None,
                 tuple(_partitions(each.assignment)),
                 tuple(_partitions(each.target_assignment)),
-                each.member_type == _OF_CLASSIC_PROTOCOL,
+                each.member_type == consumer_group_describe.OF_CLASSIC_PROTOCOL,
             )
             for each in group.members
         ),
