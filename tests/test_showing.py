@@ -12,7 +12,7 @@ import logstore
 from logstore import showing
 from logstore.model import PlainRecord
 from logstore.partition.checking.findings import Finding, FindingKind, VerifyReport
-from logstore.partition.recovery.loader import RecoveryReport
+from logstore.partition.recovery.loaded import RecoveryReport
 from logstore.testing import FaultyFiles, ManualClock, MemoryFiles
 from tests.logdir.helpers import run_python
 

@@ -53,6 +53,11 @@ def check_flag(value: object, name: str) -> bool:
         raise UsageError(f"{name} is a {type(value).__name__}; it must be True or False") from None
 
 
+def check_flags(**flags: object) -> list[bool]:
+    """:func:`check_flag` for each of several."""
+    return [check_flag(value, name) for name, value in flags.items()]
+
+
 def check_callable(value: Any, name: str) -> None:
     """
     Raises:

@@ -543,7 +543,8 @@ def check_path(path: object, kind: str = "a directory") -> str:
         UsageError: it is not text, is empty, or contains a NUL or what the file system cannot encode.
     """
     name = path.__fspath__() if isinstance(path, os.PathLike) else path
-    name = plain_text(name)
+    if type(name) is not str:
+        name = plain_text(name)
     if type(name) is not str or not name or "\0" in name or not _can_be_a_name(name):
         raise UsageError(f"path is {shown(path)}; it must be the path of {kind}")
     return name

@@ -25,7 +25,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from logstore.clock import Clock, SystemClock
@@ -247,6 +247,20 @@ class Scheduler:
         self._enqueue(interval_ms, task)
         return task
 
+    def begin(
+        self,
+        jobs: Iterable[tuple[int, str, Callable[[], object]]],
+        *,
+        once: Mapping[str, Callable[[], object]],
+    ) -> None:
+        """:meth:`every` for each of several jobs: interval in ms, name and action. The actions of ``once``,
+        by name, are run now, and may wait for the disk."""
+        tasks = [Task(name, action, None, is_waiting=True) for name, action in once.items()]
+        tasks += [Task(name, action, interval_ms) for interval_ms, name, action in jobs]
+        now_ms = self._clock.monotonic_ms()
+        for task in tasks:
+            self._enqueue(task.interval_ms or 0, task, now_ms)
+
     def after(
         self, delay_ms: int, name: str, action: Callable[[], object], *, is_waiting: bool = False
     ) -> Task:
@@ -274,10 +288,10 @@ class Scheduler:
         if self._prompt is not None:
             self._prompt.run_due(2)
 
-    def _enqueue(self, delay_ms: int, task: Task) -> None:
+    def _enqueue(self, delay_ms: int, task: Task, now_ms: int | None = None) -> None:
         if sys.is_finalizing():
             return
-        due_ms = self._clock.monotonic_ms() + delay_ms
+        due_ms = (self._clock.monotonic_ms() if now_ms is None else now_ms) + delay_ms
         with self._lock:
             if self._is_stopping:
                 return

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import UUID
 
-from logstore.arguments import check_callable, check_callback, check_flag, plain_text, shown
+from logstore.arguments import check_callable, check_callback, check_flag, check_flags, plain_text, shown
 from logstore.clock import Clock
 from logstore.config import StoreConfig, TopicConfig, check_topic_config, choose_settings
 from logstore.errors import (
@@ -131,7 +131,7 @@ def open_store(
             it is used, and :attr:`Store.damaged` lists it.
     """
     name = check_path(path)
-    create, read_only = check_flag(create, "create"), check_flag(read_only, "read_only")
+    create, read_only = check_flags(create=create, read_only=read_only)
     _check_no_address(name, files)
     timeout = None if timeout is None else check_timeout(timeout)
     if read_only:
@@ -1016,7 +1016,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             CorruptionError, StorageError: from the first partition that failed; the others were still
                 compacted.
         """
-        now, dry_run = check_flag(now, "now"), check_flag(dry_run, "dry_run")
+        now, dry_run = check_flags(now=now, dry_run=dry_run)
         check_callback(on_progress, "on_progress")
         return self._writable().compact(None, now=now, dry_run=dry_run, on_progress=on_progress)
 

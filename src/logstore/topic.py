@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast, overload
 
-from logstore.arguments import check_callback, check_flag, shown
+from logstore.arguments import check_callback, check_flag, check_flags, shown
 from logstore.config import TopicConfig, check_topic_config
 from logstore.errors import (
     InvalidRecordError,
@@ -464,7 +464,7 @@ class Topic(BoundToProcess, Sequence[Log]):
             raise UsageError(
                 f"topic {self.name!r} is not compacted; topic.configure(cleanup_policy='compact') makes it so"
             )
-        now, dry_run = check_flag(now, "now"), check_flag(dry_run, "dry_run")
+        now, dry_run = check_flags(now=now, dry_run=dry_run)
         check_callback(on_progress, "on_progress")
         return self._writable().compact(self.name, now=now, dry_run=dry_run, on_progress=on_progress)
 

@@ -91,10 +91,30 @@ BUGS = (
             Change(
                 "partition.recovery.loader:Loader._cut",
                 "segment.cut_to_size()",
-                "segment.cut_to_size() if file_size > segment.size_bytes else None",
+                "segment.cut_to_size() if self._file_size > segment.size_bytes else None",
             ),
         ),
         _partition("append", "append"),
+        depth=2,
+        chained_share=1.0,
+    ),
+    Bug(
+        "the same, if the log ends at its checkpoint",
+        (
+            Change(
+                "partition.recovery.loader:Loader._recover",
+                "self._is_settled = active.has_rest = True",
+                "self._is_settled = True",
+            ),
+        ),
+        _partition("checkpoint", "append"),
+        depth=2,
+        chained_share=1.0,
+    ),
+    Bug(
+        "a log taken for durable whose indexes are not",
+        (Change("partition.recovery.loader:Loader._is_durable", "and active.indexes.are_stored", ""),),
+        _partition("checkpoint", "append"),
         depth=2,
         chained_share=1.0,
     ),
@@ -153,7 +173,7 @@ BUGS = (
     Bug(
         "what recovery found not flushed",
         (
-            Change("partition.recovery.loader:Loader._make_durable", "active.flush()"),
+            Change("partition.writing.writer:LogWriter.settle", "core.active.flush()"),
             Change("partition.writing.durability:Durability.prepare_checkpoint", "self.flush()"),
             Change("partition.writing.durability:Durability.checkpoint_locked", "self.flush_now_locked()"),
         ),
@@ -203,7 +223,7 @@ BUGS = (
     Bug(
         "index entries believed unseen",
         (
-            Change("partition.recovery.tail:index_tail", "segment.indexes.truncate_to(keep_below)"),
+            Change("partition.segments.indexes:IndexBuilder.keep_below", "self.truncate_to(offset)"),
             Change(
                 "partition.recovery.tail:index_tail",
                 "first_last_offset=last.offset",

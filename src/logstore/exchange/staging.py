@@ -173,6 +173,7 @@ class Stager:
                 is_foreign=planned.is_foreign,
             )
             try:
+                log.writer.settle()
                 yield log
                 log.close()
             except BaseException:

@@ -47,6 +47,11 @@ def encode_offset_checkpoint(offsets: Mapping[TopicPartition, int]) -> bytes:
     return _encode(lines)
 
 
+def encode_offset_checkpoints(tables: Mapping[str, Mapping[TopicPartition, int]]) -> dict[str, bytes]:
+    """:func:`encode_offset_checkpoint` for each of several, by name."""
+    return {name: encode_offset_checkpoint(offsets) for name, offsets in tables.items()}
+
+
 def decode_offset_checkpoint(buffer: Bytes) -> dict[TopicPartition, int]:
     """Offsets by partition. An empty file is an empty mapping.
 

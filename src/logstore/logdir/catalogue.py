@@ -176,11 +176,6 @@ def _decode_entry(name: str, described: Any) -> TopicEntry:
     properties = _field(described, "config", dict, where)
     for key in properties:
         _field(properties, key, str, where)
-    if unknown := sorted(properties.keys() - TopicConfig.setting_names()):
-        raise CorruptionError(
-            f"{where}: unknown setting {', '.join(map(repr, unknown))}. If a newer logstore wrote it, open "
-            "the store with that"
-        )
     try:
         check_topic_name(name)
         config = TopicConfig.from_properties(properties)
@@ -190,10 +185,15 @@ def _decode_entry(name: str, described: Any) -> TopicEntry:
             partition_count=partition_count,
             config=config,
             state=TopicState(_field(described, "state", str, where)),
-            has_implied_retention=config.deletes and _RETENTION not in properties,
+            has_implied_retention=_RETENTION not in properties and config.deletes,
             letting_go=letting_go or (),
         )
     except (LogstoreError, ValueError, AttributeError) as error:
+        if unknown := sorted(properties.keys() - TopicConfig.setting_names()):
+            raise CorruptionError(
+                f"{where}: unknown setting {', '.join(map(repr, unknown))}. If a newer logstore wrote it, "
+                "open the store with that"
+            ) from None
         raise CorruptionError(f"{where}: {error}") from None
     return entry if held is None else entry.holding(held)
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing, nullcontext, suppress
 from copy import copy
+from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.arguments import check_callback, check_flag, did_you_mean, plain_text, shown
@@ -34,6 +36,7 @@ from logstore.format.names import check_new_topic_name
 from logstore.logdir.catalogue import MAX_PARTITIONS, TopicEntry
 from logstore.logdir.held import check_numbers, not_held
 from logstore.logdir.identity import (
+    BACKUP_NAME,
     check_topic_id,
     end_being_backup,
     ensure_identity,
@@ -47,14 +50,14 @@ from logstore.logdir.topics import TopicTable
 from logstore.logdir.upkeep import Upkeep, flush_each, for_each
 from logstore.model import TopicPartition
 from logstore.partition.log import Log, open_log
-from logstore.partition.recovery.loader import RecoveryReport
+from logstore.partition.recovery.loaded import RecoveryReport
 from logstore.partition.state.context import LogContext, make_context
 from logstore.partition.state.home import NODE_NAME
-from logstore.turns import flushed_at_a_time, take_turns
+from logstore.turns import WORTH_THREADS_SECONDS, flushed_at_a_time, take_turns
 from logstore.warning import inform, warn
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
+    from concurrent.futures import Executor, Future
 
     from logstore.logdir.cleaner import LogCleaner
     from logstore.logdir.scrub import Scrubber
@@ -98,7 +101,8 @@ class LogDirectory:
             LockedError: it is open for writing elsewhere.
             CorruptionError: the catalogue or the identity is damaged.
         """
-        check_callback(on_progress, "on_progress")
+        if on_progress is not None:
+            check_callback(on_progress, "on_progress")
         self.context: LogContext = make_context(path, config=config, files=files, clock=clock, seed=seed)
         self.path = self.context.home.path
         self.config = self.context.config
@@ -123,7 +127,7 @@ class LogDirectory:
             raise
 
     def _start_background(self) -> None:
-        self._upkeep.start()
+        self._upkeep.start(was_clean=self.was_clean)
         if self.config.scrub_interval_ms >= 0:
             from logstore.logdir.scrub import Scrubber  # most stores do not need it
 
@@ -157,21 +161,26 @@ class LogDirectory:
     def _load(self, on_progress: OnProgress | None) -> None:
         """Open the logs. First reads everything that may be refused: a store that does not open is not
         changed."""
-        self.context.home.load()
-        self._topics.load()
+        entries = self._files.list_directory(self.path)
+        names = {entry.name for entry in entries if not entry.is_directory}
+        self.context.home.load(names)
+        self._topics.load(entries)
         self.identity = ensure_identity(self._files, self.path)
-        end_being_backup(self._files, self.path)
-        self.was_clean = self.context.home.take_clean_marker()
+        if BACKUP_NAME in names:
+            end_being_backup(self._files, self.path)
+        self.was_clean = self.context.home.take_clean_marker(names)
         self._topics.finish_interrupted()
         wanted = [
-            TopicPartition(topic.name, number)
+            (TopicPartition(topic.name, number), topic)
             for topic in self._topics.live()
             for number in topic.held_partitions
         ]
         self._open_logs(wanted, on_progress)
         self.context.home.store_checkpoints()
 
-    def _open_logs(self, wanted: list[TopicPartition], on_progress: OnProgress | None) -> None:
+    def _open_logs(
+        self, wanted: list[tuple[TopicPartition, TopicEntry]], on_progress: OnProgress | None
+    ) -> None:
         """Open the partitions; after an unclean stop several at a time. Damage in one does not affect the
         others. On a clock set by hand, opens one after the other, so that tests are repeatable."""
         count = self.config.num_recovery_threads_per_data_dir
@@ -190,39 +199,100 @@ class LogDirectory:
                 raise
 
     def _collect(
-        self, wanted: list[TopicPartition], opened: Iterable[Log | None], on_progress: OnProgress | None
+        self,
+        wanted: list[tuple[TopicPartition, TopicEntry]],
+        opened: Iterable[Log | None],
+        on_progress: OnProgress | None,
     ) -> None:
-        for number, (partition, log) in enumerate(zip(wanted, opened, strict=True), 1):
-            if log is not None:
-                self._logs[partition] = log
-            if on_progress is not None:
-                report = log.recovery if log is not None else None
-                on_progress(OpenProgress(number, len(wanted), partition, report))
+        with closing(self._settled(opened)) as settled:
+            for number, ((partition, _), log) in enumerate(zip(wanted, settled, strict=True), 1):
+                if log is not None:
+                    self._logs[partition] = log
+                if on_progress is not None:
+                    report = log.recovery if log is not None else None
+                    on_progress(OpenProgress(number, len(wanted), partition, report))
 
-    def _try_open(self, partition: TopicPartition) -> Log | None:
+    def _settled(self, opened: Iterable[Log | None]) -> Generator[Log | None]:
+        """The logs, in their order, when what recovery has found in them is durable. As soon as that takes
+        long, several are flushed at a time, while others are read."""
+        logs = iter(opened)
+        at_a_time = flushed_at_a_time(self._files)
+        for log in logs:
+            if log is None or log.writer.unsettled is None:
+                yield log
+                continue
+            started = perf_counter()
+            yield self._settle(log)
+            if at_a_time > 1 and perf_counter() - started > WORTH_THREADS_SECONDS:
+                break
+        else:
+            return
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(at_a_time, thread_name_prefix="logstore-settle") as pool:
+            waiting: deque[Future[Log | None]] = deque()
+            try:
+                for log in logs:
+                    waiting.append(pool.submit(self._settle, log))
+                    while waiting[0].done() or len(waiting) > 2 * at_a_time:
+                        yield waiting.popleft().result()
+                        if not waiting:
+                            break
+                while waiting:
+                    yield waiting.popleft().result()
+            except BaseException:  # an interrupt waits only for what is running
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def _settle(self, log: Log | None) -> Log | None:
+        if log is not None:
+            try:
+                log.writer.settle()
+            except LogstoreError as error:
+                self._note_damage(log.partition, error)
+                return None
+        return log
+
+    def _try_open(self, wanted: tuple[TopicPartition, TopicEntry]) -> Log | None:
+        partition, topic = wanted
         try:
-            return self._open_log(partition, self.topic(partition.topic), is_clean=self.was_clean)
+            return self._open_log(partition, topic, is_clean=self.was_clean, settle=False)
         except LogstoreError as error:
-            warn("%s cannot be opened: %s", partition, error)
-            self.damaged[partition] = without_frames(error)
+            self._note_damage(partition, error)
             return None
 
+    def _note_damage(self, partition: TopicPartition, error: LogstoreError) -> None:
+        warn("%s cannot be opened: %s", partition, error)
+        self.damaged[partition] = without_frames(error)
+
     def _open_log(
-        self, partition: TopicPartition, topic: TopicEntry, *, is_clean: bool, accept_loss: bool = False
+        self,
+        partition: TopicPartition,
+        topic: TopicEntry,
+        *,
+        is_clean: bool,
+        accept_loss: bool = False,
+        settle: bool = True,
     ) -> Log:
         directory = self._topics.directory_of(partition)
-        if not self._files.is_directory(directory):
-            raise missing_directory(self._files, self.path, partition)
-        check_topic_id(self._files, directory, topic.name, topic.topic_id)
-        return open_log(
-            self.context,
-            directory,
-            partition,
-            topic.config,
-            is_clean=is_clean,
-            accept_loss=accept_loss,
-            is_foreign=topic.name in self._topics.adopted,
-        )
+        try:
+            check_topic_id(self._files, directory, topic.name, topic.topic_id)
+            log = open_log(
+                self.context,
+                directory,
+                partition,
+                topic.config,
+                is_clean=is_clean,
+                accept_loss=accept_loss,
+                is_foreign=topic.name in self._topics.adopted,
+            )
+            if settle:
+                log.writer.settle()
+            return log
+        except StorageError:
+            if self._files.is_directory(directory):
+                raise
+            raise missing_directory(self._files, self.path, partition) from None
 
     # Logs
 
@@ -732,7 +802,9 @@ class LogDirectory:
 
 
 def _map_all(
-    pool: Executor, action: Callable[[TopicPartition], Log | None], partitions: list[TopicPartition]
+    pool: Executor,
+    action: Callable[[tuple[TopicPartition, TopicEntry]], Log | None],
+    wanted: list[tuple[TopicPartition, TopicEntry]],
 ) -> Iterable[Log | None]:
     """Call ``pool.map``.
 
@@ -740,7 +812,7 @@ def _map_all(
         RetriableError: no thread can be started for it.
     """
     try:
-        return pool.map(action, partitions)
+        return pool.map(action, wanted)
     except RuntimeError as error:
         raise RetriableError(f"no thread can be started for the recovery: {error}") from None
 

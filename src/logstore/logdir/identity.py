@@ -77,18 +77,21 @@ def prepare_directory(files: Files, path: str, *, create: bool) -> None:
         UsageError: it does not exist and ``create`` is false; it is a file, one partition's directory, or a
             directory of something else.
     """
-    if files.is_file(path):
-        raise UsageError(f"{path} is a file; a store is a directory")
-    if not files.is_directory(path):
+    try:
+        entries = files.list_directory(path)
+    except StorageError:
+        if files.is_file(path):
+            raise UsageError(f"{path} is a file; a store is a directory") from None
+        if files.is_directory(path):
+            raise
         if files.is_file(f"{path}.previous/{BACKUP_NAME}"):
-            raise UsageError(_EXCHANGED_IN_PART.format(path=path))
+            raise UsageError(_EXCHANGED_IN_PART.format(path=path)) from None
         if not create:
             raise UsageError(
                 f"{path} does not exist; logstore.open() creates it when opening for writing with create=True"
-            )
+            ) from None
         make_durably(files, path)
         return
-    entries = files.list_directory(path)
     names = {entry.name.removesuffix(".tmp") for entry in entries}  # a crash may leave only a .tmp file
     is_begun = path.endswith(".partial") and not create and names <= {LOCK_NAME}
     if UNFINISHED_BACKUP_NAME in names or is_begun:
@@ -98,7 +101,7 @@ def prepare_directory(files: Files, path: str, *, create: bool) -> None:
     if (
         names
         and not names & _STORE_FILES
-        and not unknown_partitions(files, path, _partitions_among(entries), ())
+        and not unknown_partitions(files, path, partitions_among(entries), ())
     ):
         raise UsageError(f"{path} holds other files and no topics; give a store a directory of its own")
 
@@ -114,8 +117,7 @@ def make_durably(files: Files, path: str) -> None:
 def end_being_backup(files: Files, path: str) -> None:
     """Turn a backup that is opened for writing into an ordinary store; :meth:`take_clean_marker` makes that
     durable."""
-    if files.is_file(f"{path}/{BACKUP_NAME}"):
-        files.remove(f"{path}/{BACKUP_NAME}")
+    files.remove(f"{path}/{BACKUP_NAME}")
 
 
 def parse_name(name: str) -> DirectoryName | None:
@@ -128,10 +130,11 @@ def parse_name(name: str) -> DirectoryName | None:
 
 def list_partitions(files: Files, path: str) -> list[tuple[str, DirectoryName]]:
     """(directory name, parsed) of every partition directory, in any state."""
-    return _partitions_among(files.list_directory(path))
+    return partitions_among(files.list_directory(path))
 
 
-def _partitions_among(entries: Iterable[DirectoryEntry]) -> list[tuple[str, DirectoryName]]:
+def partitions_among(entries: Iterable[DirectoryEntry]) -> list[tuple[str, DirectoryName]]:
+    """The same, in a list of the directory's contents."""
     found = []
     for entry in entries:
         parsed = parse_name(entry.name) if entry.is_directory else None

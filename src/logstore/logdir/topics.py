@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, LogstoreError, StorageError, TopicExistsError
-from logstore.files import Files, Removals
+from logstore.files import DirectoryEntry, Files, Removals
 from logstore.format.names import (
     DirectoryKind,
     deleted_directory_name,
@@ -30,6 +30,7 @@ from logstore.logdir.identity import (
     is_brokers_directory,
     list_partitions,
     list_strays,
+    partitions_among,
     stored_topic_id,
     strays_of,
     unknown_partitions,
@@ -81,9 +82,9 @@ class TopicTable:
 
     # Opening
 
-    def load(self) -> None:
+    def load(self, contents: Iterable[DirectoryEntry]) -> None:
         """Read the catalogue, and add topics for partition directories that it does not know: a broker wrote
-        them, or a user copied them here. Changes nothing.
+        them, or a user copied them here. Changes nothing. ``contents`` are those of the directory.
 
         Raises:
             CorruptionError, UnsupportedVersionError: the catalogue cannot be read.
@@ -92,7 +93,7 @@ class TopicTable:
         entries = as_broker_left(self._files, self._path, stored or {})
         self._is_stored = entries == stored
         self._implied = sorted(entry.name for entry in entries.values() if entry.has_implied_retention)
-        listed = list_partitions(self._files, self._path)
+        listed = partitions_among(contents)
         self._left = [f"{self._path}/{name}" for name, kind in listed if kind.kind is DirectoryKind.DELETED]
         for name, numbers in unknown_partitions(self._files, self._path, listed, entries).items():
             topic_id = stored_topic_id(self._files, self._path, name, numbers) or uuid.uuid4()
@@ -123,6 +124,8 @@ class TopicTable:
         if not self._is_stored or self._implied:
             self._store(self._entries)
             self._tell_implied()
+        if not self._left:
+            return
         removals = Removals(self._files)
         self.remove_directories(self._left, removals.files)
         self._left = []

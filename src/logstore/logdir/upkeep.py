@@ -26,17 +26,27 @@ class Upkeep:
         self._logs = logs
         self._lock = lock
 
-    def start(self) -> None:
+    def start(self, *, was_clean: bool) -> None:
         """Schedule all of it at its intervals."""
-        every, config = self._context.scheduler.every, self._context.config
-        every(config.log_retention_check_interval_ms, "retention", self.enforce_retention)
-        every(config.log_flush_offset_checkpoint_interval_ms, "checkpoint", self.checkpoint)
-        every(
-            config.replica_high_watermark_checkpoint_interval_ms,
-            "high watermarks",
-            self.store_high_watermarks,
+        config = self._context.config
+        watermarks_ms = config.replica_high_watermark_checkpoint_interval_ms
+        self._context.scheduler.begin(
+            [
+                (config.log_retention_check_interval_ms, "retention", self.enforce_retention),
+                (config.log_flush_offset_checkpoint_interval_ms, "checkpoint", self.checkpoint),
+                (watermarks_ms, "high watermarks", self.store_high_watermarks),
+                (config.producer_id_expiration_check_interval_ms, "expire producers", self.expire_producers),
+            ],
+            once={} if was_clean else {"clear ends": self.clear_ends},
         )
-        every(config.producer_id_expiration_check_interval_ms, "expire producers", self.expire_producers)
+
+    def clear_ends(self) -> None:
+        """Clear what a power cut may have left behind the ends of logs, before anybody appends there."""
+
+        def clear(log: Log) -> None:
+            log.writer.durability.clear_rest()
+
+        for_each(clear, self._logs(), at_a_time=flushed_at_a_time(self._context.files))
 
     def enforce_retention(self, *, dry_run: bool = False) -> dict[TopicPartition, int]:
         """Apply every topic's limits now. Returns the number of segments deleted (with ``dry_run``, that

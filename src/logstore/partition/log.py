@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from logstore.arguments import check_callable, check_callback, check_flag, shown
+from logstore.arguments import check_callable, check_callback, check_flag, check_flags, shown
 from logstore.clock import Clock
 from logstore.config import DEFAULT_MAP_BYTES, UNLIMITED, StoreConfig, TopicConfig, check_topic_config
 from logstore.errors import LogstoreError, UsageError
@@ -33,14 +33,15 @@ from logstore.partition.checking.checkable import CheckableLog
 from logstore.partition.encoding.rows import NewRecords
 from logstore.partition.reading.readable import WaitForGrowth
 from logstore.partition.reading.view import LogView
-from logstore.partition.recovery.loader import RecoveryReport, load_log
+from logstore.partition.recovery.loaded import RecoveryReport
+from logstore.partition.recovery.loader import load_log
 from logstore.partition.standalone import open_standalone
 from logstore.partition.state.context import LogContext
 from logstore.partition.writing.appending import LastOfProducer
 from logstore.partition.writing.core import bytes_of
 from logstore.partition.writing.growth import AppendResult
 from logstore.partition.writing.waits import Done, Wait
-from logstore.partition.writing.writer import LogWriter, open_writer
+from logstore.partition.writing.writer import LogWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -590,7 +591,7 @@ class Log(CheckableLog):
         """
         from logstore.partition.cleaning.compaction import Compaction  # few programs get here
 
-        now, dry_run = check_flag(now, "now"), check_flag(dry_run, "dry_run")
+        now, dry_run = check_flags(now=now, dry_run=dry_run)
         check_callback(throttle, "throttle")
         check_callback(on_progress, "on_progress")
         self._check_usable()
@@ -829,10 +830,8 @@ def open_log(
     accept_loss: bool = False,
     is_foreign: bool = False,
 ) -> Log:
-    """Open a partition's directory inside a directory that this process holds, and recover it if needed.
-
-    After a recovery everything found is durable and checkpointed: a crash right after needs no second
-    recovery.
+    """Open a partition's directory inside a directory that this process holds, and recover it if needed. Call
+    :meth:`.LogWriter.settle` before anything else.
 
     Above the recovery point a log that was never compacted has no gaps, so a gap there is damage. This is not
     assumed if the log ``is_foreign`` (a broker wrote it, under unknown settings).
@@ -850,4 +849,4 @@ def open_log(
         accept_loss=accept_loss,
         is_foreign=is_foreign,
     )
-    return Log(open_writer(context, directory, partition, config, loaded))
+    return Log(LogWriter(context, directory, partition, config, loaded))

@@ -22,7 +22,7 @@ from logstore.partition.arguments import check_timeout
 from logstore.partition.recovery.loader import load_log
 from logstore.partition.state.context import LogContext, make_context
 from logstore.partition.state.home import LOCK_NAME, STORE_NAMES
-from logstore.partition.writing.writer import LogWriter, open_writer
+from logstore.partition.writing.writer import LogWriter
 
 _UNNAMED = TopicPartition("log", 0)
 """The name of a partition whose directory is not called ``<topic>-<partition>``."""
@@ -80,9 +80,12 @@ def _open_held(context: LogContext, config: TopicConfig, accept_loss: bool) -> L
     is_clean = context.home.take_clean_marker()
     directory = context.home.path
     loaded = load_log(context, directory, partition, config, is_clean=is_clean, accept_loss=accept_loss)
-    log = open_writer(context, directory, partition, config, loaded)
+    log = LogWriter(context, directory, partition, config, loaded)
+    log.settle()
     if not loaded.report.was_clean:
         context.home.store_checkpoints()
+    if log.core.active.has_rest:  # after a crash
+        context.scheduler.after(0, f"clear {partition}", log.durability.clear_rest, is_waiting=True)
     closing = threading.Lock()
     log.on_close = lambda: _close(context, log, closing)
     interval_ms = context.config.log_flush_offset_checkpoint_interval_ms

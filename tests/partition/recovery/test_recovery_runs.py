@@ -15,9 +15,11 @@ from logstore.format import loops, plain
 from logstore.format.batch import seal_batch
 from logstore.large_files import FilePieces
 from logstore.partition.recovery import tail
+from logstore.partition.recovery.leftovers import list_files
 from logstore.partition.recovery.loader import Loader
 from logstore.partition.segments import walk
 from logstore.partition.segments.segment import OpenSegments
+from logstore.partition.state.sidecars import read_stored
 from tests.format.shapes import Shape
 
 needs_compiled = pytest.mark.skipif(loops.index_run is None, reason="needs the compiled module")
@@ -52,8 +54,9 @@ def recover(monkeypatch, directory, config, recovery_point, is_dense, *, by_runs
             log_start_offset=None,
             is_clean=False,
         )
+        names = list_files(OsFiles(), str(directory))
         try:
-            loaded = loader.load()
+            loaded = loader.load(names, read_stored(OsFiles(), str(directory), names))
         except LogstoreError as error:
             said = {name: str(value) for name, value in vars(error).items()} | {"error": str(error)}
             return type(error), {name: text.replace(str(directory), "") for name, text in said.items()}

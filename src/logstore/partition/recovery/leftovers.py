@@ -16,6 +16,7 @@ the order of two changes matters: a file system may make them durable in any ord
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from logstore.files import Files
 from logstore.format.names import (
@@ -42,10 +43,11 @@ Names = dict[str, SegmentFileName]
 
 def list_segment_files(files: Files, directory: str) -> Names:
     """The files that belong to segments, in any state."""
-    return parse_segment_file_names(_list_files(files, directory))
+    return parse_segment_file_names(list_files(files, directory))
 
 
-def _list_files(files: Files, directory: str) -> list[str]:
+def list_files(files: Files, directory: str) -> list[str]:
+    """The names of all files."""
     return [entry.name for entry in files.list_directory(directory) if not entry.is_directory]
 
 
@@ -79,10 +81,23 @@ def swapped_names(names: Names) -> frozenset[str]:
     )
 
 
-def clean_leftovers(files: Files, directory: str) -> Names:
-    """Finish or undo what a crash interrupted, and return the remaining segment files. ``.tmp`` files are
-    removed: they were never renamed, so their writes did not finish."""
-    found = _list_files(files, directory)
+class SegmentFiles(NamedTuple):
+    """What the segments of a log have on disk."""
+
+    bases: list[int]
+    """Of the segments, ascending."""
+    snapshots: list[int]
+    """Offsets of the producer snapshots, ascending."""
+    with_aborted: frozenset[int]
+    """The bases of the segments with a transaction index."""
+
+
+def clean_leftovers(files: Files, directory: str, found: Sequence[str] | None = None) -> SegmentFiles:
+    """Finish or undo what a crash interrupted, and return what remains. ``.tmp`` files are removed: they were
+    never renamed, so their writes did not finish. ``found`` are the names of all files in the directory, if
+    the caller has just listed them."""
+    if found is None:
+        found = list_files(files, directory)
     _remove_all(files, directory, [name for name in found if name.endswith(TEMPORARY_SUFFIX)])
     names = parse_segment_file_names(found)
     if any(name.state for name in names.values()):
@@ -91,7 +106,9 @@ def clean_leftovers(files: Files, directory: str) -> Names:
         _finish_swap(files, directory, list_segment_files(files, directory))
         files.flush_directory(directory)
         names = list_segment_files(files, directory)
-    return _without_orphans(files, directory, names)
+    bases = segment_bases(names)
+    with_aborted = _remove_orphans(files, directory, names, set(bases))
+    return SegmentFiles(bases, snapshot_offsets(names), with_aborted)
 
 
 def _remove_all(files: Files, directory: str, names: Sequence[str]) -> None:
@@ -172,12 +189,11 @@ def _next_offset(files: Files, path: str, base_offset: int) -> int:
     return max(next_offset, base_offset + 1)
 
 
-def _without_orphans(files: Files, directory: str, names: Names) -> Names:
-    """Remove index files whose log is gone."""
-    bases = set(segment_bases(names))
+def _remove_orphans(files: Files, directory: str, names: Names, bases: set[int]) -> frozenset[int]:
+    """Remove index files whose log is gone. Returns which segments have a transaction index."""
     orphans = [n for n, p in names.items() if p.suffix in _INDEX_SUFFIXES and p.base_offset not in bases]
     _remove_all(files, directory, orphans)
-    return {name: parsed for name, parsed in names.items() if name not in orphans}
+    return frozenset(p.base_offset for p in names.values() if p.suffix == TRANSACTION_INDEX_SUFFIX) & bases
 
 
 def snapshot_offsets(names: Names) -> list[int]:

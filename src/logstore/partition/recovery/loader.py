@@ -22,10 +22,11 @@ before the recovery point moves.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
+from typing import cast
 
 from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, LogstoreError, UnsupportedVersionError
@@ -34,7 +35,8 @@ from logstore.format.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, T
 from logstore.model import Role, TopicPartition
 from logstore.partition.reading.view import Truncations
 from logstore.partition.recovery.aside import keep_aside, keep_whole, set_aside
-from logstore.partition.recovery.leftovers import Names, clean_leftovers, segment_bases, snapshot_offsets
+from logstore.partition.recovery.leftovers import SegmentFiles, clean_leftovers, list_files
+from logstore.partition.recovery.loaded import LoadedLog, RecoveryReport
 from logstore.partition.recovery.overflow import split_segment
 from logstore.partition.recovery.tail import MOST_OFFSETS, Tail, index_tail
 from logstore.partition.segments.active import ActiveSegment, open_active
@@ -47,52 +49,8 @@ from logstore.partition.state.context import LogContext
 from logstore.partition.state.leader_epochs import LeaderEpochs
 from logstore.partition.state.producer_replay import ProducerSource
 from logstore.partition.state.producer_state import ProducerStates
-from logstore.partition.state.sidecars import read_cuts, read_role, write_cuts
+from logstore.partition.state.sidecars import Stored, read_cuts, read_stored, write_cuts
 from logstore.warning import inform, warn
-
-
-@dataclass(slots=True)
-class RecoveryReport:
-    """What opening a partition found and did."""
-
-    was_clean: bool
-    scanned_bytes: int = 0
-    recovered_segments: int = 0
-    cut_bytes: int = 0
-    kept_aside: list[str] = field(default_factory=list)
-    """The files with the bytes that were cut."""
-    split_segments: int = 0
-
-    def _repr_html_(self) -> str:
-        """The view in a notebook: the fields that are not 0 or empty."""
-        from logstore.showing import show_report  # few programs get here
-
-        return show_report(self)
-
-
-@dataclass(slots=True)
-class LoadedLog:
-    """A partition as it was loaded."""
-
-    segments: list[Segment]
-    """Ascending; the last is the active one."""
-    log_start_offset: int
-    log_end_offset: int
-    """Everything below it is durable: recovery has flushed what it found."""
-    producers: ProducerStates
-    epochs: LeaderEpochs
-    report: RecoveryReport
-    role: Role = Role.ALONE
-    cuts: tuple[tuple[int, int], ...] = ()
-    """See :class:`.Truncations`."""
-    may_have_gaps: bool = False
-    """Whether a gap in its offsets cannot be told from a loss: see :meth:`LogCore.roll`."""
-
-    @property
-    def active(self) -> ActiveSegment:
-        active = self.segments[-1]
-        assert isinstance(active, ActiveSegment)
-        return active
 
 
 @dataclass(slots=True)
@@ -118,15 +76,21 @@ class Loader:
     """Called before more is cut than a write that was under way can have left."""
     has_recovery_point: bool = True
     """Whether a recovery point is stored. Without one it is unknown how much of the log was durable."""
-    role: Role = Role.ALONE
     high_watermark: int | None = None
     """The stored high watermark."""
     report: RecoveryReport = field(init=False)
     epochs: LeaderEpochs = field(init=False)
-    _left: Removals = field(init=False)
-    """Counts removed files that were not part of the log."""
-    _older_cuts: Removals = field(init=False)
+    _stored: Stored = field(init=False)
+    _found: SegmentFiles = field(init=False)
+    _left: Files = field(init=False)
+    """Removes files that were not part of the log."""
+    _older_cuts: Removals | None = field(init=False, default=None)
+    _is_settled: bool = field(init=False, default=False)
+    """Whether nothing was found that is not durable."""
+    _is_new: bool = field(init=False, default=False)
     _cut_offset: int = field(init=False, default=0)
+    _file_size: int = field(init=False, default=0)
+    """Of the last file that was looked at."""
     _is_torn: bool = field(init=False, default=False)
     """Whether the last file that was looked at ends within a batch."""
     _is_doubtful_cut: bool = field(init=False, default=False)
@@ -135,38 +99,45 @@ class Loader:
     """Whether a flush has failed: readable data may not be on the disk and must be rewritten."""
     _quiet_ranges: dict[int, tuple[int, int]] = field(init=False, default_factory=dict)
     """The ranges that :class:`ProducerSource` need not read again, by segment."""
+    _with_epochs: set[int] = field(init=False, default_factory=set)
+    """The segments whose epochs are all noted."""
 
-    def load(self) -> LoadedLog:
-        """
+    def load(self, names: Sequence[str], stored: Stored) -> LoadedLog:
+        """``names`` are those of the files in the directory; ``stored`` is what the small ones say.
+
         Raises:
             CorruptionError: data below the recovery point is damaged or missing.
             StorageError: a file could not be read or changed.
         """
-        self.report = RecoveryReport(was_clean=self.is_clean)
-        self._left, self._older_cuts = Removals(self.files), Removals(self.files)
+        self.report, self._stored = RecoveryReport(was_clean=self.is_clean), stored
+        left = Removals(self.files)
+        self._left = cast(Files, left)  # as Removals.files
         try:
-            return self._load()
+            return self._load(names)
         finally:
-            self._tell_deletion()
+            self._tell_deletion(left)
 
-    def _load(self) -> LoadedLog:
-        names = clean_leftovers(self._left.files, self.directory)
-        stored_epochs = sidecars.read_epochs(self.files, self.directory)
+    def _load(self, names: Sequence[str]) -> LoadedLog:
+        self._found = clean_leftovers(self._left, self.directory, names)
+        self._is_unwritten = has_failed_flush(self.files, self.directory, names)
+        stored_epochs = self._stored.epochs
         self.epochs = LeaderEpochs(stored_epochs.entries if stored_epochs is not None else ())
-        segments, log_end_offset = self._load_segments(segment_bases(names))
-        if stored_epochs is None:
+        segments, log_end_offset = self._load_segments(self._found.bases)
+        if stored_epochs is None and not self._was_all_read(segments):
             self._rebuild_epochs(segments)
         self._check_log_start(log_end_offset)
         log_start = max(self.log_start_offset or 0, segments[0].base_offset)
         if log_end_offset < log_start:
             segments, log_end_offset = self._start_over(segments, log_start)
-        self._remove_deleted([base for base in segment_bases(names) if base < segments[0].base_offset])
+        self._remove_deleted([base for base in self._found.bases if base < segments[0].base_offset])
         # In a log without records, the epoch of the last deleted record begins at the log end.
-        self.epochs.truncate_from_end(log_end_offset + (log_end_offset == log_start))
-        self.epochs.truncate_from_start(log_start if self.log_start_offset is not None else -1)
+        self.epochs.keep_between(
+            log_start if self.log_start_offset is not None else -1,
+            log_end_offset + (log_end_offset == log_start),
+        )
         if self.epochs.entries != (stored_epochs.entries if stored_epochs is not None else ()):
             sidecars.write_epochs(self.files, self.directory, self.epochs)
-        producers = self._load_producers(segments, log_end_offset, names)
+        producers = self._load_producers(segments, log_end_offset)
         return LoadedLog(
             segments,
             log_start,
@@ -174,10 +145,16 @@ class Loader:
             producers,
             self.epochs,
             self.report,
-            self.role,
+            self.is_clean or (self._is_settled and producers.snapshot_offset == log_end_offset),
+            self._is_new,
+            self.high_watermark,
+            self._found.snapshots,
+            self._is_unwritten,
+            self._stored.role,
+            self._stored.cuts,
         )
 
-    def _tell_deletion(self) -> None:
+    def _tell_deletion(self, left: Removals) -> None:
         """Log one line about everything removed; a warning, if cut bytes may have been durable."""
         report, told = self.report, []
         if report.cut_bytes:
@@ -186,9 +163,9 @@ class Loader:
             told.append(f"cut {report.cut_bytes} bytes from offset {self._cut_offset} on, {kept}")
         for removals, what in (
             (self._older_cuts, "with the bytes of older cuts"),
-            (self._left, "left by deletions, replacements and unfinished writes"),
+            (left, "left by deletions, replacements and unfinished writes"),
         ):
-            if removals.count:
+            if removals is not None and removals.count:
                 told.append(f"removed {removals.count} files, {removals.size_bytes} bytes, {what}")
         if told:
             tell = warn if self._is_doubtful_cut else inform
@@ -216,7 +193,8 @@ class Loader:
             self._quiet_ranges.clear()
             split_segment(self.files, self.directory, overflowed)
             self.report.split_segments += 1
-            bases = segment_bases(clean_leftovers(self._left.files, self.directory))
+            self._found = clean_leftovers(self._left, self.directory)
+            bases = self._found.bases
 
     def _find_overflow(self, bases: list[int]) -> int | None:
         """The base of a sealed segment with offsets out of its indexes' reach (from very old brokers), or
@@ -259,7 +237,6 @@ class Loader:
         bases = self._without_deleted(found)
         if not bases:
             return self._begin()
-        self._is_unwritten = has_failed_flush(self.files, self.directory)
         first = max(sum(base <= self.recovery_point for base in bases) - 1, 0)
         segments = [self._sealed(base) for base in bases[:first]]
         if segments and bases[first] == self.recovery_point:
@@ -271,6 +248,9 @@ class Loader:
             ended_at = None if rest or not self.has_recovery_point else self.recovery_point
             end, fault = self._index_tail(active, max(self.recovery_point, base), reach, ended_at)
             self.report.recovered_segments += 1
+            if not rest and fault is None and end == self.recovery_point and self._is_durable(active):
+                self._is_settled = active.has_rest = True
+                return [*segments, active], end
             if fault is not None or not rest or not self._continues(end, rest[0]):
                 self._check_loss(active, end, fault)
                 if end < min(self.recovery_point, self.log_start_offset or 0):
@@ -280,12 +260,23 @@ class Loader:
                     self.on_damage()
                 self._set_aside(rest)
                 self._cut(active, is_torn_end=self.has_recovery_point and end >= self.recovery_point)
-                self._make_durable(active)
+                self._write_anew(active)
                 return [*segments, active], end
             self._write_anew(active)
             segments.append(active.seal())
             segments[-1].flush()
         raise AssertionError("a log has at least one segment")
+
+    def _is_durable(self, active: ActiveSegment) -> bool:
+        """Whether a log that ends at its recovery point is as the checkpoint has left it. The cut of a file
+        that ends there already (:meth:`_cut`) can then wait until something is appended."""
+        return (
+            self.has_recovery_point
+            and not self._is_unwritten
+            and not active.is_shared
+            and active.indexes.are_stored
+            and self._file_size == active.size_bytes
+        )
 
     def _recover_below_start(self, bases: list[int], end: int) -> tuple[list[Segment], int]:
         """What was durable is lost, that is accepted, and all that is left lies below the log start: as
@@ -312,7 +303,7 @@ class Loader:
         """Remove the files of the segments that were left out. Retention and erasures look for records to
         remove in the log, and these are not in it."""
         for base in bases:
-            self._remove_files(self._sealed(base), self._left.files)
+            self._remove_files(self._sealed(base), self._left)
         if bases:
             self.files.flush_directory(self.directory)
 
@@ -330,6 +321,7 @@ class Loader:
             return self._sealed(base)
         finally:
             self.epochs = epochs
+            self._with_epochs.discard(base)
         if fault is not None:
             return self._sealed(base)
         if self._is_unwritten:
@@ -356,6 +348,7 @@ class Loader:
             self.on_loss(base)
         segment = self._new_active(base)
         segment.create()
+        self._is_new = True
         self.recovery_point = min(self.recovery_point, base)
         self.report.recovered_segments += 1
         return [segment], base
@@ -385,9 +378,9 @@ class Loader:
         the new size and not the new bytes, the old batches would be back. Cutting makes the system write
         zeros.
         """
-        file_size = segment.log_file.size_bytes()
-        if file_size > segment.size_bytes:
-            self.report.cut_bytes += file_size - segment.size_bytes
+        if self._file_size > segment.size_bytes:
+            self.report.cut_bytes += self._file_size - segment.size_bytes
+            self._older_cuts = Removals(self.files)
             keep, files = (keep_aside, self._older_cuts.files) if is_torn_end else (keep_whole, self.files)
             kept = keep(files, self.directory, segment.base_offset, segment.log_file, segment.size_bytes)
             self._is_doubtful_cut |= kept is not None and not is_torn_end
@@ -418,18 +411,13 @@ class Loader:
         if self._is_unwritten:
             segment.rewrite()
 
-    def _make_durable(self, active: ActiveSegment) -> None:
-        self._write_anew(active)
-        active.flush()
-        active.store_indexes(flush=True)
-        self.files.flush_directory(self.directory)
-
     def _start_over(self, segments: list[Segment], log_start: int) -> tuple[list[Segment], int]:
         """Start again at the log start, because the log ends below it: all its records were deleted."""
         active = self._new_active(log_start)
         active.create()
+        self._is_new = True
         for segment in segments:
-            self._remove_files(segment, self._left.files)
+            self._remove_files(segment, self._left)
         self.files.flush_directory(self.directory)
         self.epochs.clear()
         return [active], log_start
@@ -456,7 +444,7 @@ class Loader:
         """Check and index the part above ``keep_below``: see :func:`.tail.index_tail`. Sets the segment's
         size to the end of the last good batch; returns the offset after it, and the error that stopped the
         walk before the file's end."""
-        tail, fault, scanned_bytes = index_tail(
+        tail, fault, scanned_bytes, quiet_range, self._file_size = index_tail(
             segment,
             partial(Tail, segment, self.epochs, self.recovery_point, is_dense=self.is_dense),
             keep_below,
@@ -467,12 +455,18 @@ class Loader:
         self.report.scanned_bytes += scanned_bytes
         if tail.overflows:
             raise _OverflowError(segment.base_offset)
-        segment.use_contents(tail.position)
-        self._quiet_ranges[segment.base_offset] = tail.quiet_range
+        segment.use_contents(tail.position, tail.first_timestamp_ms)
+        self._quiet_ranges[segment.base_offset] = quiet_range
+        if quiet_range[0] == 0:
+            self._with_epochs.add(segment.base_offset)
         self._is_torn = tail.is_torn
         return tail.end_offset, fault
 
     # Epochs
+
+    def _was_all_read(self, segments: list[Segment]) -> bool:
+        """Whether every batch of the log was just read, and its epoch noted."""
+        return all(segment.base_offset in self._with_epochs for segment in segments)
 
     def _rebuild_epochs(self, segments: list[Segment]) -> None:
         """Rebuild the missing epoch history from the batches. Cost: all headers of the log are read."""
@@ -483,7 +477,7 @@ class Loader:
 
     # Producers
 
-    def _load_producers(self, segments: list[Segment], log_end: int, names: Names) -> ProducerStates:
+    def _load_producers(self, segments: list[Segment], log_end: int) -> ProducerStates:
         """Load the newest good snapshot and replay the batches above it.
 
         Replay also completes the transaction indexes above the recovery point, so after a crash it begins at
@@ -491,7 +485,7 @@ class Loader:
         Without any snapshot after a clean stop there were no producers (or a broker older than snapshots
         wrote the log).
         """
-        offsets = snapshot_offsets(names)
+        offsets = self._found.snapshots
         if self.is_clean and not offsets:
             producers = ProducerStates()
             producers.clear(log_end)
@@ -500,6 +494,8 @@ class Loader:
         newest = log_end if self.is_clean else min(max(self._cut_transactions(segments), floor), log_end)
         for stale in [offset for offset in offsets if not floor <= offset <= newest]:
             self.files.remove(sidecars.snapshot_path(self.directory, stale))
+            offsets.remove(stale)
+        role = self._stored.role
         source = ProducerSource(
             self.files,
             self.directory,
@@ -508,15 +504,17 @@ class Loader:
             self.now_ms,
             self.accept_loss,
             self._quiet_ranges,
-            sidecars.replicated_below(self.role, self.high_watermark, 0, log_end),
+            None if role is Role.ALONE else sidecars.replicated_below(role, self.high_watermark, 0, log_end),
         )
-        return source.rebuild([offset for offset in offsets if offset <= newest], store_found=True)
+        return source.rebuild(offsets, store_found=True)
 
     def _cut_transactions(self, segments: list[Segment]) -> int:
         """Drop the entries of the transaction indexes above the recovery point; returns from where replay
         must write them again. A damaged index is removed whole."""
         replay_from = self.recovery_point
         for number, segment in enumerate(segments, 1):
+            if segment.base_offset not in self._found.with_aborted:
+                continue
             if number == len(segments) or segments[number].base_offset > self.recovery_point:
                 try:
                     segment.read_transaction_index().truncate_to(self.recovery_point)
@@ -569,31 +567,33 @@ def load_log(
         CorruptionError: durable data is damaged or missing.
         StorageError: the disk refused.
     """
-    home, stored = context.home, context.home.stored(partition)
-    role = read_role(context.files, directory)
-    may_have_gaps = home.may_have_gaps(partition, config, role) or is_foreign
+    home = context.home
+    names = list_files(context.files, directory)
+    stored = read_stored(context.files, directory, frozenset(names))
+    offsets = home.stored(partition, config, stored.role)
+    may_have_gaps = offsets.may_have_gaps or is_foreign
     loader = Loader(
         files=context.files,
         directory=directory,
         config=config,
         cache=context.open_segments,
         now_ms=context.clock.now_ms(),
-        recovery_point=stored.recovery_point or 0,
-        is_dense=stored.recovery_point is not None and not may_have_gaps,
-        log_start_offset=stored.log_start,
+        recovery_point=offsets.recovery_point or 0,
+        is_dense=offsets.recovery_point is not None and not may_have_gaps,
+        log_start_offset=offsets.log_start,
         is_clean=is_clean,
         accept_loss=accept_loss,
         on_loss=partial(_store_loss, context, directory, partition),
         on_damage=home.note_damage,
-        has_recovery_point=stored.recovery_point is not None,
-        role=role,
-        high_watermark=stored.high_watermark,
+        has_recovery_point=offsets.recovery_point is not None,
+        high_watermark=offsets.high_watermark,
     )
-    loaded = loader.load()
+    loaded = loader.load(names, stored)
     loaded.may_have_gaps = may_have_gaps
-    loaded.cuts = read_cuts(context.files, directory)
-    if loaded.log_start_offset < (home.log_start(partition) or 0):  # it was ignored as damaged
+    if home.has_lost:  # the cut is noted there
+        loaded.cuts = read_cuts(context.files, directory)
+    if loaded.log_start_offset < (offsets.log_start or 0):  # it was ignored as damaged
         home.store_log_start(partition, None)
-    if role is not Role.ALONE:  # a crash may have taken the end: other records may take its offsets
+    if loaded.role is not Role.ALONE:  # a crash may have taken the end: other records may take its offsets
         home.lower_high_watermark(partition, loaded.log_end_offset)
     return loaded

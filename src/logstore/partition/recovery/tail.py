@@ -58,10 +58,14 @@ class Tail:
         """``can_map``: the file is not cut during the walk."""
         self.end_offset = segment.base_offset
         self.position = 0
+        self.file_size = 0
+        """Of the file that was walked over to its end."""
         self.scanned_bytes = 0
         self._start = 0
         self._producer_position: int | None = None
         """Where the first batch with a producer begins."""
+        self.first_timestamp_ms: int | None = None
+        """The largest timestamp of the segment's first batch; None if the walk began behind it."""
         self.last_position: int | None = None
         """Where the last batch begins; None if it was part of a run."""
         self.fault: CorruptionError | None = None
@@ -76,13 +80,9 @@ class Tail:
         self._dense_from = recovery_point if is_dense else None
         self._before_gap: tuple[int, int] | None = None
         """Position and end offset before the last batch, if there is a gap in front of that."""
-        self._overflow_position: int | None = None
-        self._previous_last = segment.base_offset - 1
-
-    @property
-    def overflows(self) -> bool:
+        self.overflows = False
         """Whether offsets are out of reach of the segment's indexes."""
-        return self._overflow_position is not None
+        self._previous_last = segment.base_offset - 1
 
     @property
     def quiet_range(self) -> tuple[int, int]:
@@ -96,12 +96,16 @@ class Tail:
         Returns False if the first of them is not the batch that an index entry names.
         """
         file = self._segment.log_file
-        size = file.size_bytes() if end is None else end
+        if end is None:
+            self.file_size = file.size_bytes()
+        size = self.file_size if end is None else end
         if not 0 <= position <= size:
             return False
         self._start = position
+        walk = Walk(file.read_at, position, size, check=True, piece_bytes=FIRST_PIECE_BYTES)
+        if size - position < FIRST_PIECE_BYTES or loops.index_run is None:
+            return self._scan(walk, None, size, first_last_offset)
         with closing(FilePieces(file, size, can_map=self._can_map)) as pieces:
-            walk = Walk(file.read_at, position, size, check=True, piece_bytes=FIRST_PIECE_BYTES)
             return self._scan(walk, pieces, size, first_last_offset)
 
     def go_on(self) -> None:
@@ -115,17 +119,23 @@ class Tail:
         self.position, self.end_offset, self._previous_last = position, offset, offset - 1
         self._before_gap = None
 
-    def _scan(self, walk: Walk, pieces: FilePieces, size: int, first_last_offset: int | None) -> bool:
+    def _scan(self, walk: Walk, runs: FilePieces | None, size: int, first_last_offset: int | None) -> bool:
+        """``runs``: where to take runs of ordinary batches from; None takes each batch by itself."""
         is_first = first_last_offset is not None
         for piece in walk:
+            accepted = []
             for at, header in piece.batches:
                 if is_first and not header.base_offset <= (first_last_offset or 0) >= header.last_offset:
                     return False
                 is_first = False
                 if not self._accept(header, piece.position + at):
-                    return True
-            if loops.index_run is not None:
-                walk.position = self._run(loops.index_run, pieces, walk.position, size)
+                    break
+                accepted.append((header, piece.position + at))
+            self._segment.indexes.add_all(accepted)
+            if self.fault is not None:
+                return True
+            if runs is not None and loops.index_run is not None:
+                walk.position = self._run(loops.index_run, runs, walk.position, size)
         if is_first:
             return False
         self.position = max(walk.position, self.position)
@@ -184,13 +194,13 @@ class Tail:
             )
         if self.fault is not None:
             return False
-        if self._overflow_position is None and last_offset - self._segment.base_offset > MAX_RELATIVE_OFFSET:
-            self._overflow_position = position
+        self.overflows |= last_offset - self._segment.base_offset > MAX_RELATIVE_OFFSET
         if header.partition_leader_epoch > self._epochs.latest_epoch:
             self._epochs.assign(header.partition_leader_epoch, header.base_offset)
         if header.producer_id >= 0 and self._producer_position is None:
             self._producer_position = position
-        self._segment.indexes.add(header, position)
+        if not position:
+            self.first_timestamp_ms = header.max_timestamp_ms
         is_first = position != self.position  # of a walk from the middle: the batch before is unknown
         has_gap = header.base_offset > self.end_offset and not is_first
         self._before_gap = (self.position, self.end_offset) if has_gap else None
@@ -244,6 +254,9 @@ class IndexedTail(NamedTuple):
     fault: CorruptionError | None
     """The error that stopped the walk before the file's end."""
     scanned_bytes: int
+    quiet_range: tuple[int, int]
+    """See :attr:`Tail.quiet_range`."""
+    file_size: int
 
 
 def index_tail(
@@ -256,7 +269,8 @@ def index_tail(
     ended_at: int | None = None,
 ) -> IndexedTail:
     """Walk a segment from its last index entry below ``keep_below``, check each batch, and complete the
-    indexes. If the last entries are wrong, the indexes are dropped and the walk begins at the start.
+    indexes. If the last entries are wrong, the indexes are dropped and the walk begins at the start. Those
+    that are kept are durable: a recovery point is stored after the entries below it.
 
     Args:
         are_indexes_sound: there was no crash, so the indexes hold only what was written; their order is not
@@ -267,20 +281,19 @@ def index_tail(
             batch ends there. If none does, the offset of a batch behind a gap that reaches beyond it has
             changed.
     """
-    segment.indexes.truncate_to(keep_below)
-    index, time_index = segment.indexes.offset_index, segment.indexes.time_index
-    last = index.entry(index.entry_count - 1) if index.entry_count else None
+    last = segment.indexes.keep_below(keep_below, are_sound=are_indexes_sound)
+    newest = None if last is None else last.newest
     tail = new_tail()
     if (
         last is None
-        or not (are_indexes_sound or (index.is_in_order and time_index.is_in_order))
-        or not segment.confirms(time_index.last_entry, segment.log_file.size_bytes())
+        or (newest is not None and not segment.confirms(newest, segment.log_file.size_bytes()))
         or not tail.scan(last.position, first_last_offset=last.offset)
+        or (newest is not None and newest.offset >= tail.end_offset)  # the log ends before its batch
     ):
         segment.indexes.clear()
         tail = new_tail()
         tail.scan(0)
-    scanned_bytes = tail.scanned_bytes
+    scanned_bytes, file_size = tail.scanned_bytes, tail.file_size
     if reach is not None:
         tail.hold_last_against(reach)
     fault, end = tail.fault, tail.position if tail.took_back else None
@@ -292,7 +305,7 @@ def index_tail(
         segment.indexes.clear()  # they do not know the largest timestamp of the remaining batches
         tail = new_tail()
         tail.scan(0, end)
-    return IndexedTail(tail, fault, scanned_bytes)
+    return IndexedTail(tail, fault, scanned_bytes, tail.quiet_range, file_size)
 
 
 def _find_crossing(segment: TailedSegment, ended_at: int, end: int) -> CorruptionError | None:

@@ -65,8 +65,8 @@ class ActiveSegment(Segment):
         self._kept_log: File | None = None
         self._is_flushed = True
         self.has_rest = False
-        """Whether bytes of a failed append may lie behind the end, in the file or only on the disk. Then
-        :meth:`cut_rest` comes before the next :meth:`append`."""
+        """Whether bytes of a failed append, or those that a power cut left, may lie behind the end, in the
+        file or only on the disk. Then :meth:`cut_rest` comes before the next :meth:`append`."""
         self.is_shared = False
         """Whether the file has another name. Then :meth:`own_file` comes before the next :meth:`append`."""
         self._transactions: TransactionIndex | None = None
@@ -122,10 +122,13 @@ class ActiveSegment(Segment):
             position += header.size_bytes
         self.use_contents(position)
 
-    def use_contents(self, size_bytes: int) -> None:
-        """Take over an existing file; recovery found its first ``size_bytes`` good."""
+    def use_contents(self, size_bytes: int, first_timestamp_ms: int | None = None) -> None:
+        """Take over an existing file; recovery found its first ``size_bytes`` good. The largest timestamp of
+        the first batch is read if it is not given."""
         self.size_bytes = size_bytes
-        if size_bytes >= HEADER_BYTES:
+        if size_bytes and first_timestamp_ms is not None:
+            self.rolling_timestamp_ms = first_timestamp_ms
+        elif size_bytes >= HEADER_BYTES:
             self.rolling_timestamp_ms = decode_header(self.read_at(0, HEADER_BYTES)).max_timestamp_ms
 
     def look_for_other_names(self) -> None:
@@ -274,13 +277,14 @@ class ActiveSegment(Segment):
             self.cut_to_size()
 
     def cut_rest(self) -> bool:
-        """Cut off what a failed append left in the file. Returns whether a power cut could bring it back:
-        then :meth:`flush_cut` comes before other records take its place.
+        """Cut off what a failed append left in the file, or what a power cut left behind its end. Returns
+        whether a power cut could bring it back: then :meth:`flush_cut` comes before other records take its
+        place.
 
         Otherwise the disk might get the records behind that place and not those in it, and show the refused
         ones in front of them: of the same size, at the same offsets, with a correct checksum.
         """
-        if self.log_file.size_bytes() > self.size_bytes:
+        if self.has_rest or self.log_file.size_bytes() > self.size_bytes:
             self.has_rest = True
             self.cut_to_size()
         return self.has_rest

@@ -11,7 +11,7 @@ process remembers.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from weakref import WeakKeyDictionary
 
 from logstore.errors import NotOpenedError, StorageError
@@ -51,8 +51,9 @@ def tell_failed_flush(files: Files, directory: str) -> None:
             untold.discard(directory)
 
 
-def has_failed_flush(files: Files, directory: str) -> bool:
-    return directory in _untold_of(files) or files.is_file(f"{directory}/{FAILED_FLUSH_NAME}")
+def has_failed_flush(files: Files, directory: str, names: Container[str]) -> bool:
+    """``names`` are those of the files in the directory."""
+    return FAILED_FLUSH_NAME in names or directory in _untold_of(files)
 
 
 def forget_failed_flush(files: Files, directory: str) -> None:

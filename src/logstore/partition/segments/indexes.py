@@ -16,7 +16,7 @@ from __future__ import annotations
 import errno
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, NamedTuple, Self
 
 from logstore.errors import CorruptionError, StorageError, UsageError
@@ -56,6 +56,17 @@ class IndexEntries(NamedTuple):
     entries: bytes
     stored: bytes | None
     """The first entries, which the file has already; None if the file must be replaced."""
+
+
+class LastEntries(NamedTuple):
+    """The last entries of a segment's two indexes."""
+
+    offset: int | None
+    """Of the batch that the offset index names last; None if it names none."""
+    position: int
+    """Where that batch begins; 0 if there is none."""
+    newest: TimestampOffset | None
+    """The last entry of the time index; None if neither index has any."""
 
 
 class _SparseIndex(ABC):
@@ -193,6 +204,8 @@ class _SparseIndex(ABC):
     def truncate_to(self, offset: int) -> None:
         """Drop every entry with an offset at or above ``offset``, in memory. :meth:`store` follows."""
         count = self.entry_count
+        if not count:
+            return
         keep = count_entries_below_offset(self._entries, count, self.base_offset, offset, self.layout)
         if keep < count:
             self._entries = bytearray(self._entries[: keep * self.layout.size_bytes])
@@ -204,9 +217,18 @@ class _SparseIndex(ABC):
         self._entries = bytearray()
         self._stored_count = -1
 
+    def trust_file(self) -> None:
+        """Take the entries that were read from the file for durable."""
+        self._is_durable = self._stored_count == self.entry_count
+
     def distrust_file(self) -> None:
         """Make :meth:`store` write a new file, because the contents of this one may not be on the disk."""
         self._stored_count = -1
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the file has all entries, durably."""
+        return self._is_durable and self._stored_count == self.entry_count
 
     def store(self, *, flush: bool) -> None:
         """Write the entries that the file lacks, and with ``flush`` make them durable."""
@@ -477,6 +499,39 @@ class IndexBuilder:
         self._note_ends()
         self.bytes_since_entry = 0
         self.largest = self.time_index.last_entry
+
+    def keep_below(self, offset: int, *, are_sound: bool) -> LastEntries | None:
+        """Keep the entries below an offset up to which files were made durable. Returns the last of them, or
+        None if they cannot be used. The caller must check them against the log, and add the batches behind
+        them again.
+
+        Args:
+            are_sound: their order need not be checked.
+        """
+        self.truncate_to(offset)
+        index, time_index = self.offset_index, self.time_index
+        if index.entry_count:
+            if not are_sound and not (index.is_in_order and time_index.is_in_order):
+                return None
+            batch = index.entry(index.entry_count - 1)
+            last = LastEntries(batch.offset, batch.position, time_index.last_entry)
+        elif time_index.entry_count <= 1:  # a short segment: only a clean stop adds an entry for all of it
+            last = LastEntries(None, 0, time_index.last_entry if time_index.entry_count else None)
+        else:
+            return None
+        index.trust_file()
+        time_index.trust_file()
+        return last
+
+    @property
+    def are_stored(self) -> bool:
+        """Whether nothing is left to write or to flush."""
+        return self.offset_index.is_stored and self.time_index.is_stored
+
+    def add_all(self, batches: Iterable[tuple[BatchHeader, int]]) -> None:
+        """:meth:`add` each."""
+        for header, position in batches:
+            self.add(header, position)
 
     def add(self, header: BatchHeader, position: int) -> None:
         """Note a batch that begins at ``position`` in the file."""

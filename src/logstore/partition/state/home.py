@@ -19,7 +19,7 @@ Lock: ``_lock`` guards the four tables, their files, and what is known about the
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import NamedTuple
 
 from logstore.clock import read_boot_id
@@ -33,7 +33,7 @@ from logstore.files import (
     write_new_file,
     write_small_files,
 )
-from logstore.format.checkpoint import decode_offset_checkpoint, encode_offset_checkpoint
+from logstore.format.checkpoint import decode_offset_checkpoint, encode_offset_checkpoints
 from logstore.format.metadata import encode_clean_shutdown
 from logstore.model import IS_COPY, IS_REPLICA, Role, TopicPartition
 from logstore.warning import warn
@@ -85,6 +85,8 @@ class StoredOffsets(NamedTuple):
     """The first open in this directory stores one at once; without one, the partition is from elsewhere."""
     log_start: int | None
     high_watermark: int | None
+    may_have_gaps: bool
+    """See :meth:`LogHome.may_have_gaps`."""
 
 
 class LogHome:
@@ -189,14 +191,16 @@ class LogHome:
     def has_clean_marker(self) -> bool:
         return self._files.is_file(f"{self.path}/{CLEAN_MARKER_NAME}")
 
-    def take_clean_marker(self) -> bool:
+    def take_clean_marker(self, names: Container[str] | None = None) -> bool:
         """Remove the clean-shutdown marker, and return whether there was one. The removal is durable: if a
         power cut could undo it, the next start would trust a log that was not closed.
 
         The checkpoints that were read are then durable too. Without a marker, the last writer may have died
         before it flushed a name. Recovery then changes files according to the checkpoints it has read, and a
-        power cut would leave these files beside an older checkpoint."""
-        is_clean = self.has_clean_marker()
+        power cut would leave these files beside an older checkpoint.
+
+        ``names`` are those of the files in the directory, if the caller knows them."""
+        is_clean = self.has_clean_marker() if names is None else CLEAN_MARKER_NAME in names
         if is_clean:
             self._files.remove(f"{self.path}/{CLEAN_MARKER_NAME}")
         self._files.flush_directory(self.path)
@@ -212,11 +216,13 @@ class LogHome:
 
     # Checkpoints
 
-    def load(self) -> None:
+    def load(self, names: Container[str] | None = None) -> None:
         """Read the checkpoint files. A damaged one counts as empty, with a warning. Recovery points are then
-        0 (everything is checked), and log starts the first segment's base; both are safe."""
-        names = (RECOVERY_POINTS_NAME, LOG_STARTS_NAME, HIGH_WATERMARKS_NAME, CLEANER_OFFSETS_NAME)
-        self._found = read_small_files(self._files, self.path, names, MAX_CHECKPOINT_BYTES)
+        0 (everything is checked), and log starts the first segment's base; both are safe. ``names`` are those
+        of the files in the directory, if the caller knows them."""
+        known = (RECOVERY_POINTS_NAME, LOG_STARTS_NAME, HIGH_WATERMARKS_NAME, CLEANER_OFFSETS_NAME)
+        wanted = known if names is None else [name for name in known if name in names]
+        self._found = read_small_files(self._files, self.path, wanted, MAX_CHECKPOINT_BYTES)
         self._recovery_points = self._decode(RECOVERY_POINTS_NAME)
         self._stored_points = frozenset(self._recovery_points)
         self._log_starts = self._decode(LOG_STARTS_NAME)
@@ -234,11 +240,13 @@ class LogHome:
             warn("ignoring a damaged checkpoint: %s", error.located(path))
             return {}
 
-    def stored(self, partition: TopicPartition) -> StoredOffsets:
+    def stored(self, partition: TopicPartition, config: TopicConfig, role: Role) -> StoredOffsets:
+        """What is known of a partition with these settings and this role."""
         return StoredOffsets(
             self._recovery_points.get(partition),
             self._log_starts.get(partition),
             self._high_watermarks.get(partition),
+            self.may_have_gaps(partition, config, role),
         )
 
     def recovery_point(self, partition: TopicPartition) -> int:
@@ -270,6 +278,11 @@ class LogHome:
             if self._recovery_points.get(partition) != offset:
                 self._recovery_points[partition] = offset
                 self._unstored.add(RECOVERY_POINTS_NAME)
+
+    def set_ends(self, partition: TopicPartition, recovery_point: int, high_watermark: int) -> None:
+        """Set both in memory."""
+        self.set_recovery_point(partition, recovery_point)
+        self.set_high_watermark(partition, high_watermark)
 
     def is_point_stored(self, partition: TopicPartition) -> bool:
         """Whether :meth:`ensure_recovery_point` has nothing to do."""
@@ -384,11 +397,8 @@ class LogHome:
             self.store_checkpoints()
 
     def _store_locked(self, tables: Mapping[str, dict[TopicPartition, int]]) -> None:
-        changed = {}
-        for name, table in tables.items():
-            data = encode_offset_checkpoint(table)
-            if self._durable.get(name) != data:
-                changed[name] = data
+        encoded = encode_offset_checkpoints(tables)
+        changed = {name: data for name, data in encoded.items() if self._durable.get(name) != data}
         if changed:
             self.check_held()
             for name in changed:  # first: after a failure, what the file holds is unknown

@@ -117,6 +117,11 @@ class LeaderEpochs:
             return False
         return self._replace((EpochEntry(entries[dropped - 1].epoch, start_offset), *entries[dropped:]))
 
+    def keep_between(self, start_offset: int, end_offset: int) -> bool:
+        """Both :meth:`truncate_from_end` and :meth:`truncate_from_start`."""
+        was_cut = self.truncate_from_end(end_offset)
+        return self.truncate_from_start(start_offset) or was_cut
+
     def clear(self) -> bool:
         """Forget everything, as after a batch of magic 0 or 1, which has no epoch."""
         return self._replace(())

@@ -119,7 +119,8 @@ class ProducerSource(NamedTuple):
             quiet_begin, quiet_end = self.quiet_ranges.get(segment.base_offset, (end, end))
             if begin < quiet_begin:
                 yield from producer_batches(segment, start, begin, quiet_begin)
-            yield from producer_batches(segment, start, max(begin, quiet_end), end)
+            if max(begin, quiet_end) < end:
+                yield from producer_batches(segment, start, max(begin, quiet_end), end)
         except CorruptionError as error:
             if not self.accepts_loss:
                 raise

@@ -347,6 +347,8 @@ class ProducerStates:
 
     def __init__(self) -> None:
         self.map_end_offset = 0
+        self.snapshot_offset = -1
+        """That of the snapshot from which it was loaded; -1 if there was none."""
         self._producers: dict[int, ProducerState] = {}
         self.open_transactions: OrderedDict[int, int] = OrderedDict()
         """The first offsets of open transactions by producer, rising."""
@@ -449,7 +451,7 @@ class ProducerStates:
         ]
         self.open_transactions = OrderedDict((producer_id, offset) for offset, producer_id in sorted(opened))
         self.unreplicated = []
-        self.map_end_offset = end_offset
+        self.map_end_offset = self.snapshot_offset = end_offset
 
 
 def _to_entry(producer_id: int, state: ProducerState) -> ProducerSnapshotEntry:

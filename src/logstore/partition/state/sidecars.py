@@ -6,10 +6,11 @@ Each file is replaced whole and durably. Snapshots and epochs can be rebuilt fro
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from typing import NamedTuple
 
 from logstore.errors import CorruptionError, UnsupportedVersionError, UsageError
-from logstore.files import Files, read_small_file, write_new_file, write_small_file
+from logstore.files import Files, read_small_file, read_small_files, write_new_file, write_small_file
 from logstore.format.checkpoint import EpochEntry, decode_epoch_checkpoint, encode_epoch_checkpoint
 from logstore.format.metadata import (
     decode_partition_metadata,
@@ -33,14 +34,37 @@ MAX_SNAPSHOT_BYTES = 256 * 1024 * 1024
 _MAX_METADATA_BYTES = 4096
 
 
+class Stored(NamedTuple):
+    """What the small files say of a log that is opened."""
+
+    role: Role
+    epochs: LeaderEpochs | None
+    cuts: tuple[tuple[int, int], ...]
+
+
+def read_stored(files: Files, directory: str, names: Container[str]) -> Stored:
+    """Like :func:`read_role`, :func:`read_epochs` and :func:`read_cuts`, for a directory with files of these
+    names: most logs have none of the three, and nothing is opened to find that out."""
+    wanted = [name for name in (ROLE_NAME, EPOCHS_NAME, CUTS_NAME) if name in names]
+    found = read_small_files(files, directory, wanted, MAX_EPOCHS_BYTES) if wanted else {}
+    return Stored(
+        _role_in(found.get(ROLE_NAME), directory),
+        _epochs_in(found.get(EPOCHS_NAME), directory),
+        _cuts_in(found.get(CUTS_NAME), directory),
+    )
+
+
 def read_epochs(files: Files, directory: str) -> LeaderEpochs | None:
     """The stored history; None if there is none or it is damaged: it can be rebuilt from the batches.
 
     Raises:
         UnsupportedVersionError: the file is from a newer version.
     """
+    return _epochs_in(read_small_file(files, f"{directory}/{EPOCHS_NAME}", MAX_EPOCHS_BYTES), directory)
+
+
+def _epochs_in(data: bytes | None, directory: str) -> LeaderEpochs | None:
     path = f"{directory}/{EPOCHS_NAME}"
-    data = read_small_file(files, path, MAX_EPOCHS_BYTES)
     try:
         return LeaderEpochs(decode_epoch_checkpoint(data)) if data else None
     except UnsupportedVersionError as error:
@@ -58,9 +82,14 @@ def read_cuts(files: Files, directory: str) -> tuple[tuple[int, int], ...]:
     """Where the log was truncated: the number and the offset of each truncation below which no later one
     went, oldest first. Nothing without the file, or if it is damaged: only followers that are under way need
     it."""
-    data = read_small_file(files, f"{directory}/{CUTS_NAME}", MAX_EPOCHS_BYTES)
+    return _cuts_in(read_small_file(files, f"{directory}/{CUTS_NAME}", MAX_EPOCHS_BYTES), directory)
+
+
+def _cuts_in(data: bytes | None, directory: str) -> tuple[tuple[int, int], ...]:
+    if not data:
+        return ()
     try:
-        return tuple((number, offset) for number, offset in decode_epoch_checkpoint(data or b""))
+        return tuple((number, offset) for number, offset in decode_epoch_checkpoint(data))
     except (CorruptionError, UnsupportedVersionError) as error:
         warn("ignoring damaged truncations: %s (%s)", error, f"{directory}/{CUTS_NAME}")
         return ()
@@ -119,9 +148,12 @@ def read_role(files: Files, directory: str) -> Role:
     Raises:
         UnsupportedVersionError: the file is from a newer version.
     """
+    return _role_in(read_small_file(files, f"{directory}/{ROLE_NAME}", MAX_EPOCHS_BYTES), directory)
+
+
+def _role_in(data: bytes | None, directory: str) -> Role:
     path = f"{directory}/{ROLE_NAME}"
     try:
-        data = read_small_file(files, path, _MAX_METADATA_BYTES)
         return Role.ALONE if data is None else decode_role(data)
     except UnsupportedVersionError as error:
         raise UnsupportedVersionError(f"{error} ({path})") from None

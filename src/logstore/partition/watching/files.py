@@ -215,7 +215,7 @@ class WatchedSegment(Segment):
         """Take the first look: find the end of the good part."""
         with self._looking():
             self._take_stored_indexes()
-            self._tail, self.fault, _ = index_tail(
+            self._tail, self.fault, *_ = index_tail(
                 self,
                 lambda: self._new_tail(rules),
                 max(rules.recovery_point, self.base_offset),

@@ -231,6 +231,14 @@ class Durability:
         with self._guard.own_lock(), self._guard:
             self.checkpoint_locked()
 
+    def clear_rest(self) -> None:
+        """Clear what may lie behind the end, so that no append waits for it."""
+        if not self._core.active.has_rest or self._guard.failure is not None:
+            return
+        with contextlib.suppress(ClosedError), self._guard.own_lock(), self._guard as core:
+            if core.active.has_rest:
+                core.clear_rest()
+
     def checkpoint_locked(self) -> None:
         """Do what :meth:`flush` leaves out, and flush what was appended since. The lock is held to the end: a
         truncation in between would leave a recovery point above the log."""
@@ -244,8 +252,7 @@ class Durability:
         core.active.store_indexes(flush=True)
         if core.last_snapshot_offset != core.log_end_offset:
             core.store_snapshot(core.log_end_offset)
-        self._context.home.set_recovery_point(self._partition, core.log_end_offset)
-        self._context.home.set_high_watermark(self._partition, core.known_high_watermark)
+        self._context.home.set_ends(self._partition, core.log_end_offset, core.known_high_watermark)
 
     def checkpoint_if_rolled(self) -> None:
         """After a roll, move the stored recovery point past the sealed segments. No record gathers while

@@ -71,7 +71,8 @@ class Gathering:
         self.given_now_ms = None if type(context.clock) is SystemClock else context.clock.now_ms
         """The time of a clock that is not the system's. None: the caller may read the system clock itself."""
         self._linger_pending = False
-        self._linger_task = Task(f"write {partition}", self._linger, None)
+        self._linger_task: Task | None = None
+        """Made when the first row lingers: most logs of a large store have none."""
         self._linger_due_ms = -1
         """No row is overdue before this time."""
         self._gate_until_ms = _NEVER_MS
@@ -178,7 +179,7 @@ class Gathering:
     def _linger_after_locked(self, delay_ms: int) -> None:
         self._linger_pending = True
         try:
-            self._context.scheduler.promptly(delay_ms, self._linger_task)
+            self._linger_for(delay_ms)
         except BaseException:  # no thread could start, or interrupted: the next append asks again
             self._linger_pending = False
             raise
@@ -187,6 +188,12 @@ class Gathering:
             self._gate_until_ms = self._now_ms() + delay_ms
             _remember(self)
 
+    def _linger_for(self, delay_ms: int) -> None:
+        task = self._linger_task
+        if task is None:
+            task = self._linger_task = Task(f"write {self._partition}", self._linger, None)
+        self._context.scheduler.promptly(delay_ms, task)
+
     def _linger(self) -> None:
         """Write the rows that linger. Never waits for the lock: a thread that holds it for long has written
         the gathered rows first, and no more gather until it is done."""
@@ -194,11 +201,11 @@ class Gathering:
         try:
             is_within_change = self._guard.is_held_here()  # which has begun the task by a signal handler
             if is_within_change or not take_if_free(self._guard.lock.acquire, taken):
-                self._context.scheduler.promptly(1, self._linger_task)
+                self._linger_for(1)
                 return
             left_ms = self._linger_due_ms - self._context.clock.monotonic_ms()
             if left_ms > 0 and self.rows.row_count:
-                self._context.scheduler.promptly(left_ms, self._linger_task)
+                self._linger_for(left_ms)
             else:
                 self._write_lingering_locked(may_wait=False)
         finally:

@@ -211,9 +211,10 @@ class LogGrowth(LogState):
             self.context.files.remove(path)
 
     def clear_rest(self) -> None:
-        """Make sure that no power cut brings back what a failed append left: called before other records take
-        its place. Only after such a failure does it wait for the disk. A roll needs it not: as long as the
-        cut of the sealed segment is not durable, nothing behind it is, and recovery drops what overlaps.
+        """Make sure that no power cut brings back what a failed append, or another power cut, left: called
+        before other records take its place. Only after such a failure does it wait for the disk. A roll needs
+        it not: as long as the cut of the sealed segment is not durable, nothing behind it is, and recovery
+        drops what overlaps.
 
         Raises:
             StorageError: the file could not be cut or flushed. After a failed flush the log must be reopened.

@@ -23,7 +23,7 @@ from logstore.partition.recovery.leftovers import (
     list_segment_files,
     snapshot_offsets,
 )
-from logstore.partition.recovery.loader import LoadedLog
+from logstore.partition.recovery.loaded import LoadedLog
 from logstore.partition.segments.active import ActiveSegment
 from logstore.partition.segments.segment import Segment
 from logstore.partition.state import sidecars
@@ -70,9 +70,8 @@ class LogState:
         self.role = self.stored_role = loaded.role
         """``stored_role`` is what the next open finds. A log that leads for now has a follower's."""
         """Known before the log is used: records that other replicas lack are neither shown nor removed."""
-        stored = context.home.high_watermark(partition)
         ends = loaded.log_start_offset, loaded.log_end_offset
-        self._opened_high_watermark = sidecars.replicated_below(Role.LEADER, stored, *ends)
+        self._opened_high_watermark = sidecars.replicated_below(Role.LEADER, loaded.high_watermark, *ends)
         self._opened_end_offset = loaded.log_end_offset
         self.high_watermark = self._opened_high_watermark
         self.unflushed: list[Segment] = []
@@ -88,7 +87,7 @@ class LogState:
         """Whether a change would have had to wait, and was put off instead."""
         self.truncations = Truncations(loaded.cuts)
         """Counts truncations: a flush that began before one says nothing about later records."""
-        self.last_snapshot_offset = -1
+        self.last_snapshot_offset = loaded.producers.snapshot_offset if loaded.is_settled else -1
         self.replacement_count = 0
         """How often segments were replaced; it grows after the view shows the change."""
         self._retired: WeakSet[Segment] = WeakSet()
@@ -289,17 +288,19 @@ class LogState:
 
     # Producer snapshots
 
-    def store_snapshot(self, offset: int) -> None:
+    def store_snapshot(self, offset: int, known: Sequence[int] | None = None) -> None:
         """Write the producers' state as of ``offset``: the log end, or the base of a segment begun since the
-        last :meth:`settle`. A snapshot inside a segment replaces the one before it."""
+        last :meth:`settle`. A snapshot inside a segment replaces the one before it. ``known`` are the offsets
+        of the others, if the caller has just looked."""
         entries = self.coming_snapshots.get(offset)
         if entries is None:
             entries = self.producers.snapshot_entries()
         sidecars.write_snapshot(self.context.files, self.directory, offset, entries)
         self.coming_snapshots.pop(offset, None)
         bases = {segment.base_offset for segment in self.segments}
-        names = list_segment_files(self.context.files, self.directory)
-        for previous in snapshot_offsets(names):
+        if known is None:
+            known = snapshot_offsets(list_segment_files(self.context.files, self.directory))
+        for previous in known:
             if previous != offset and previous not in bases:
                 self.context.files.remove(sidecars.snapshot_path(self.directory, previous))
         self.last_snapshot_offset = offset

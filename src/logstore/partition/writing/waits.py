@@ -98,8 +98,8 @@ class Waits:
         "_entries",
         "_has_ended",
         "_lock",
-        "_name",
         "_numbers",
+        "_partition",
         "_scheduler",
         "_swept_at",
         "_threads",
@@ -109,7 +109,7 @@ class Waits:
 
     def __init__(self, context: LogContext, partition: TopicPartition) -> None:
         self._scheduler = context.scheduler
-        self._name: Final = f"wait for {partition}"
+        self._partition: Final = partition
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)  # entered by its lock: see logstore.schedule
         self._threads = 0
@@ -237,7 +237,7 @@ class Waits:
         if is_over:
             entry.tell(is_reached)
         elif timeout_ms is not None:
-            task = Task(self._name, lambda: self._expire(entry), None)
+            task = Task(f"wait for {self._partition}", lambda: self._expire(entry), None)
             entry.expire_by(task)
             self._scheduler.promptly(timeout_ms, task)
         return entry

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from functools import partial
 
 from logstore.config import TopicConfig
 from logstore.errors import StorageError
@@ -16,7 +17,7 @@ from logstore.format.loops import GatheredRows
 from logstore.model import Isolation, Role, TopicPartition
 from logstore.partition.encoding.row_encoder import RowEncoder
 from logstore.partition.reading.view import LogView
-from logstore.partition.recovery.loader import LoadedLog
+from logstore.partition.recovery.loaded import LoadedLog
 from logstore.partition.segments.failed_flushes import forget_failed_flush, tell_failed_flush
 from logstore.partition.state.context import LogContext
 from logstore.partition.writing.appending import Appending
@@ -54,7 +55,7 @@ class LogWriter:
             partition,
             self.waits,
             rows.close_gate,
-            lambda poison: LogCore(context, directory, partition, config, loaded, self.waits, poison),
+            partial(LogCore, context, directory, partition, config, loaded, self.waits),
         )
         self.core = self.guard.core
         self.core.draw_jitter()
@@ -68,8 +69,30 @@ class LogWriter:
         self.replication = Replication(context, self.guard, self.gathering, self.durability)
         self.turn = CompactionTurn(partition)
         """Compactions and erasures take turns by it."""
+        self.unsettled = None if loaded.is_settled else loaded
+        """What was found that is not durable yet: :meth:`settle` comes first."""
         self.on_close: Callable[[], None] | None = None
         """Called once, after the log was closed."""
+
+    def settle(self) -> None:
+        """After a recovery, make everything that was found and changed durable, and prepare the checkpoint: a
+        crash right after needs no second recovery. Called before anybody else has the log, so without its
+        lock. The names of new files become durable with the snapshot's.
+
+        Raises:
+            StorageError: the disk refused. The log cannot be used.
+        """
+        found, core = self.unsettled, self.core
+        if found is None:
+            return
+        if not found.is_new:
+            core.active.flush()
+        core.active.store_indexes(flush=True)
+        core.store_snapshot(core.log_end_offset, found.snapshots)
+        self.context.home.set_ends(self.partition, core.log_end_offset, core.known_high_watermark)
+        if found.has_failed_flush:
+            forget_failed_flush(self.context.files, self.directory)
+        self.unsettled = None
 
     # What readers see
 
@@ -228,15 +251,3 @@ class LogWriter:
             self.gathering.rows.close_gate()  # last: a thread that opens the gate then checks is_closed
             self.core.lose_files()
         self.waits.end()
-
-
-def open_writer(
-    context: LogContext, directory: str, partition: TopicPartition, config: TopicConfig, loaded: LoadedLog
-) -> LogWriter:
-    """The writer of a loaded log. After a recovery, everything found is made durable and prepared for the
-    checkpoint: a crash right after needs no second recovery."""
-    writer = LogWriter(context, directory, partition, config, loaded)
-    if not loaded.report.was_clean:
-        writer.durability.prepare_checkpoint()
-        forget_failed_flush(context.files, directory)
-    return writer
