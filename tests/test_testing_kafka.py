@@ -16,9 +16,12 @@ from logstore.connected import connect
 from logstore.errors import InvalidConfigError, UsageError
 from logstore.testing import Delay, Drop, DropAnswer, HangUp, Refuse, kafka, kafka_servers
 from logstore.wire.apis import ApiKey
+from logstore.wire.listener import connection
 from logstore.wire.listener.intercepting import Intercepted
+from logstore.wire.messages.cluster.metadata import MetadataRequest, TopicWanted
 from logstore.wire.messages.records.produce import Partition, ProduceRequest, Topic
 from tests.interop.clients import KafkaProducer
+from tests.wire.raw_client import RawClient
 
 
 def send(servers, value=b"v", **settings):
@@ -102,6 +105,33 @@ def test_an_answer_that_is_lost_doubles_nothing():
             servers.intercept("Produce", action)
             send(servers, **{"socket.timeout.ms": 300, "enable.idempotence": True})
         assert servers.store["t"][0].log_end_offset == 3
+
+
+@pytest.mark.parametrize("action", [Drop(), DropAnswer()])
+def test_no_answer_overtakes_one_that_is_dropped(monkeypatch, action):
+    """Kafka's Java client, which awaits answers in their order, broke: "Uncaught error in kafka producer I/O
+    thread", and nothing more arrived."""
+    with kafka() as servers, RawClient(servers, timeout=0.1) as client:
+        servers.intercept("Metadata", action)
+        for name in ("first", "second"):
+            client.send(ApiKey.METADATA, MetadataRequest((TopicWanted(name=name),)), 12)
+        with pytest.raises(TimeoutError):
+            client.socket.recv(1)
+        assert "second" not in servers.store
+        assert ("first" in servers.store) == isinstance(action, DropAnswer)
+        with RawClient(servers) as other:
+            assert other.ask(ApiKey.METADATA, MetadataRequest(()), 12).brokers
+        monkeypatch.setattr(connection, "_UNHEARD_SECONDS", 0)
+        client.send(ApiKey.METADATA, MetadataRequest(()), 12)  # as kafkajs, which does not hang up
+        assert client.is_hung_up()
+
+
+@pytest.mark.parametrize("action", [Drop(), DropAnswer()])
+def test_a_client_that_awaits_no_answer_goes_on_where_one_is_dropped(action):
+    with kafka(topics={"t": 1}) as servers, RawClient(servers) as client:
+        servers.intercept("Produce", action)
+        client.send(ApiKey.PRODUCE, ProduceRequest(acks=0, timeout_ms=1000, topics=()), 9)
+        assert client.ask(ApiKey.METADATA, MetadataRequest(()), 12).brokers
 
 
 def test_a_fenced_producer_is_told():
