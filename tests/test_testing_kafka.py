@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import re
 import threading
 import time
+from contextlib import ExitStack, suppress
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -51,6 +54,30 @@ def test_a_client_takes_it_as_an_address():
         path = servers.store.path
     assert not os.path.exists(path)
     assert f"logstore-listener-{servers}" not in {each.name for each in threading.enumerate()}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_that_ends_leaves_it_alone():
+    """It took the directory with it, and nothing could be sent any more."""
+    with ExitStack() as stack:
+        servers = stack.enter_context(kafka(topics={"t": 1}))
+        child = os.fork()
+        if child == 0:  # as by sys.exit()
+            with suppress(BaseException):
+                stack.close()
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert send(servers) == 0
+        path = servers.store.path
+    assert not os.path.exists(path)
+
+
+def test_another_process_gets_the_address():
+    """Was: "a Store cannot be pickled or copied"."""
+    with kafka() as servers:
+        for found in (pickle.loads(pickle.dumps(servers)), copy.deepcopy({"at": servers})["at"]):
+            assert (found, type(found)) == (str(servers), str)
 
 
 def test_it_is_there_at_once():

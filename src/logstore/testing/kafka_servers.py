@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -130,6 +133,10 @@ class KafkaServers(str):
         servers._rules = rules
         return servers
 
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        """Another process, to which it is given, gets the address: the broker is in this one."""
+        return str, (str(self),)
+
     def intercept(
         self,
         request: str,
@@ -185,6 +192,26 @@ def _create(store: Store, name: str, partition_count: int) -> None:
         raise UsageError(f"topics: {shown(name)}: {error}") from error
 
 
+class _Directory:
+    """An empty directory that goes at the end, or with the process. A forked child that ends like a program,
+    and not by ``os._exit``, would take it from its parent."""
+
+    def __init__(self) -> None:
+        self.path = tempfile.mkdtemp(prefix="logstore-kafka-")
+        self.remove = weakref.finalize(self, _remove, self.path, os.getpid())
+
+    def __enter__(self) -> str:
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+def _remove(path: str, process_id: int) -> None:
+    if os.getpid() == process_id:
+        shutil.rmtree(path, ignore_errors=True)
+
+
 @contextmanager
 def kafka(
     *, topics: dict[str, int] | None = None, topic: TopicConfig | None = None, **settings: Any
@@ -210,7 +237,7 @@ def kafka(
     if topics is not None and not isinstance(topics, dict):
         raise UsageError(f'topics is {shown(topics)}; it must be a dict such as {{"orders": 3}}')
     rules = _Rules()
-    with tempfile.TemporaryDirectory(prefix="logstore-kafka-") as directory:
+    with _Directory() as directory:
         config = StoreConfig(
             topic=replace(topic or TopicConfig(), acks_all_durable=False),
             group_min_session_timeout_ms=_SESSION_MS,
