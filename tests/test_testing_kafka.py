@@ -193,6 +193,20 @@ def test_the_disk_is_not_waited_for_whatever_the_settings_of_topics():
         assert (config.acks_all_durable, config.compression_type) == (False, "zstd")
 
 
+def test_a_condition_that_fails_fails_the_test():
+    """It only hung up: the test passed, or waited for its client's time to be out."""
+
+    def run():
+        with kafka(topics={"t": 1}) as servers:
+            servers.intercept("Produce", Drop(), when=lambda each: each.request.topicz)
+            with pytest.raises(KafkaException):
+                send(servers, **{"message.timeout.ms": 200})
+
+    with pytest.raises(AttributeError, match="topicz") as raised:
+        run()
+    assert "PRODUCE" in raised.value.__notes__[0]
+
+
 def test_what_is_refused():
     with kafka() as servers:
         with pytest.raises(UsageError, match="did you mean 'Produce'"):

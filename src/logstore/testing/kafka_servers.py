@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 import threading
+import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from logstore.arguments import check_callable, did_you_mean, shown
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import UsageError
 from logstore.store import Store, open_store
+from logstore.warning import warn
 from logstore.wire.listener.intercepting import (
     Action,
     Delay,
@@ -63,6 +65,8 @@ class _Rules:
         self._seen: deque[tuple[Intercepted, int]] = deque()
         """With the bytes of their records."""
         self._seen_bytes = 0
+        self.failure: Exception | None = None
+        """What the first condition that failed has raised."""
 
     def add(self, request: str, action: Action, times: int | None, when: Condition | None) -> None:
         if not isinstance(action, _ACTIONS):
@@ -95,10 +99,23 @@ class _Rules:
             ):
                 self._seen_bytes -= self._seen.popleft()[1]
             rules = [each for each in self._rules if each.key is request.key]
-        for rule in rules:
-            if (rule.when is None or rule.when(request)) and self._take(rule):
-                return rule.action
+        try:
+            for rule in rules:
+                if (rule.when is None or rule.when(request)) and self._take(rule):
+                    return rule.action
+        except Exception as error:
+            self._fail(error, request.key.name)
+            return HangUp()
         return None
+
+    def _fail(self, error: Exception, name: str) -> None:
+        """Of a condition: for the end of the test, and for one that does not get there."""
+        error.add_note(f"raised by `when` of an interception, of a request {name}; its connection was closed")
+        with self._lock:
+            if self.failure is not None:
+                return
+            self.failure = error
+        warn("a condition of an interception failed:\n%s", "".join(traceback.format_exception(error)))
 
     def _take(self, rule: _Rule) -> bool:
         """Count a rule; false if it is used up or forgotten by now."""
@@ -151,7 +168,8 @@ class KafkaServers(str):
             request: Kafka's name for it, such as ``Produce``.
             action: :class:`Refuse`, :class:`Delay`, :class:`Drop`, :class:`DropAnswer` or :class:`HangUp`.
             times: how often; None is always.
-            when: whether it holds for a request, by what is in it.
+            when: whether it holds for a request, by what is in it. If it raises an exception, the connection
+                is closed, and the end of the ``with`` block raises it.
 
         Raises:
             UsageError: there is no such request, or the action is none.
@@ -247,3 +265,5 @@ def kafka(
                 _create(store, name, count)
             with store.listen(intercept=rules.decide, **settings) as listener:
                 yield KafkaServers(listener.address, store, rules)
+        if rules.failure is not None:
+            raise rules.failure
