@@ -226,6 +226,8 @@ def test_what_is_refused():
         pass
     with pytest.raises(UsageError, match="topics: 'u': partitions is 0"), kafka(topics={"t": 1, "u": 0}):
         pass
+    with pytest.raises(UsageError, match="it must be a TopicConfig"), kafka(topic={"retention_ms": 1}):
+        pass
     with pytest.raises(InvalidConfigError, match="num_partitions"), kafka(num_partition=3):
         pass
 

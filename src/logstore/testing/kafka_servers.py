@@ -248,12 +248,16 @@ def kafka(
 
     Raises:
         InvalidConfigError: a setting is unknown or out of range.
-        UsageError: ``topics`` is no dict of names and numbers.
+        UsageError: ``topics`` is no dict of names and numbers, or ``topic`` no ``TopicConfig``.
 
     Cost: about 10 ms, 2 MB and one thread.
     """
     if topics is not None and not isinstance(topics, dict):
         raise UsageError(f'topics is {shown(topics)}; it must be a dict such as {{"orders": 3}}')
+    if topic is not None and not isinstance(topic, TopicConfig):
+        raise UsageError(
+            f"topic is {shown(topic)}; it must be a TopicConfig, such as TopicConfig(retention_ms=60_000)"
+        )
     rules = _Rules()
     with _Directory() as directory:
         config = StoreConfig(
