@@ -13,6 +13,7 @@ from contextlib import ExitStack, suppress
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from logstore.broker.codes import ErrorCode
 from logstore.clients import sender
 from logstore.config import TopicConfig
 from logstore.connected import connect
@@ -21,6 +22,7 @@ from logstore.testing import Delay, Drop, DropAnswer, HangUp, Refuse, kafka, kaf
 from logstore.wire.apis import ApiKey
 from logstore.wire.listener import connection
 from logstore.wire.listener.intercepting import Intercepted
+from logstore.wire.messages.cluster.api_versions import ApiVersionsRequest
 from logstore.wire.messages.cluster.metadata import MetadataRequest, TopicWanted
 from logstore.wire.messages.records.produce import Partition, ProduceRequest, Topic
 from tests.interop.clients import KafkaProducer
@@ -159,6 +161,27 @@ def test_a_client_that_awaits_no_answer_goes_on_where_one_is_dropped(action):
         servers.intercept("Produce", action)
         client.send(ApiKey.PRODUCE, ProduceRequest(acks=0, timeout_ms=1000, topics=()), 9)
         assert client.ask(ApiKey.METADATA, MetadataRequest(()), 12).brokers
+
+
+def test_clients_take_in_the_error_of_metadata():
+    """There were no brokers in the answer: Java clients passed over it, and aiokafka failed an assertion."""
+    with kafka() as servers, RawClient(servers) as client:
+        brokers = client.ask(ApiKey.METADATA, MetadataRequest(()), 12).brokers
+        servers.intercept("Metadata", Refuse("TOPIC_AUTHORIZATION_FAILED"))
+        refused = client.ask(ApiKey.METADATA, MetadataRequest((TopicWanted(name="t"),)), 12)
+        assert refused.brokers == brokers
+        assert refused.topics[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert "t" not in servers.store
+
+
+def test_a_version_that_is_refused_comes_with_those_that_are_served():
+    """As from an older broker (KIP-511): clients ask again."""
+    with kafka() as servers, RawClient(servers) as client:
+        servers.intercept("ApiVersions", Refuse("UNSUPPORTED_VERSION"))
+        client.send(ApiKey.API_VERSIONS, ApiVersionsRequest(), 3)
+        refused = client.receive(ApiKey.API_VERSIONS, 0)
+        assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert ApiKey.API_VERSIONS in {each.api_key for each in refused.apis}
 
 
 def test_a_fenced_producer_is_told():

@@ -13,7 +13,9 @@ from logstore.wire.apis import ApiKey, api_of
 from logstore.wire.frames import encode_frame
 from logstore.wire.handlers.call import Answers, Call
 from logstore.wire.handlers.cluster import api_versions
+from logstore.wire.handlers.cluster.metadata import with_brokers
 from logstore.wire.handlers.table import answers_of
+from logstore.wire.handlers.then import then
 from logstore.wire.headers import RequestHeader, decode_request_header, encode_response
 from logstore.wire.listener.wording import for_clients
 
@@ -72,6 +74,17 @@ def refuse(asked: Asked, code: ErrorCode) -> Answer:
     """Answer with an error."""
     version = asked.header.api_version
     return Answer(asked.header, Answered(asked.answers.refuse(asked.request, code, version)), version)
+
+
+def refuse_instead(call: Call, asked: Asked, code: ErrorCode) -> Answer:
+    """Answer with an error, as a test wants it, what could be carried out: with all that clients need to take
+    the error in."""
+    if asked.key == ApiKey.API_VERSIONS and code == ErrorCode.UNSUPPORTED_VERSION:
+        return Answer(asked.header, Answered(_unknown_version(call)), _OLDEST)
+    answer = refuse(asked, code)
+    if asked.key == ApiKey.METADATA:
+        return answer._replace(pending=then(answer.pending, lambda response: with_brokers(call, response)))
+    return answer
 
 
 def encode(answer: Answer, response: Any, throttle_time_ms: int, store_path: str) -> list[Bytes]:

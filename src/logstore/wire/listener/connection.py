@@ -303,7 +303,7 @@ class Connection:
         if isinstance(action, HangUp):
             self._answer = Answer(asked.header, Answered(HANG_UP), asked.header.api_version)
         if isinstance(action, Refuse):
-            self._answer = answering.refuse(asked, action.code)
+            self._answer = answering.refuse_instead(call, asked, action.code)
         elif isinstance(action, Delay):
             self._delayed = asked
             self._muted_until = time.monotonic() + action.seconds
