@@ -24,6 +24,7 @@ from logstore.wire.listener import connection
 from logstore.wire.listener.intercepting import Intercepted
 from logstore.wire.messages.cluster.api_versions import ApiVersionsRequest
 from logstore.wire.messages.cluster.metadata import MetadataRequest, TopicWanted
+from logstore.wire.messages.records import fetch
 from logstore.wire.messages.records.produce import Partition, ProduceRequest, Topic
 from tests.interop.clients import KafkaProducer
 from tests.wire.raw_client import RawClient
@@ -172,6 +173,25 @@ def test_clients_take_in_the_error_of_metadata():
         assert refused.brokers == brokers
         assert refused.topics[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
         assert "t" not in servers.store
+
+
+def test_a_fetch_is_refused_for_what_its_session_knows():
+    """It names only what has changed. Refused as a whole, Java clients asked anew, and heard of no error."""
+    with kafka(topics={"t": 2}) as servers, RawClient(servers) as client:
+        topic = fetch.Topic(
+            topic_id=servers.store["t"].topic_id, partitions=(fetch.Partition(1, max_bytes=1),)
+        )
+        asked = fetch.FetchRequest(max_wait_ms=0, session_epoch=0, topics=(topic,))
+        session_id = client.ask(ApiKey.FETCH, asked, 13).session_id
+        servers.intercept("Fetch", Refuse("TOPIC_AUTHORIZATION_FAILED"), times=None)
+        more = topic._replace(partitions=(fetch.Partition(0),))
+        for topics, partitions in (((), [1]), ((more,), [0, 1])):
+            asked = fetch.FetchRequest(session_id=session_id, session_epoch=1, topics=topics)
+            refused = client.ask(ApiKey.FETCH, asked, 13)
+            (found,) = refused.topics
+            assert refused.error_code == ErrorCode.NONE
+            assert [each.partition for each in found.partitions] == partitions
+            assert {each.error_code for each in found.partitions} == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 
 
 def test_a_version_that_is_refused_comes_with_those_that_are_served():

@@ -14,6 +14,7 @@ from logstore.wire.frames import encode_frame
 from logstore.wire.handlers.call import Answers, Call
 from logstore.wire.handlers.cluster import api_versions
 from logstore.wire.handlers.cluster.metadata import with_brokers
+from logstore.wire.handlers.records.fetch import naming_all
 from logstore.wire.handlers.table import answers_of
 from logstore.wire.handlers.then import then
 from logstore.wire.headers import RequestHeader, decode_request_header, encode_response
@@ -81,6 +82,8 @@ def refuse_instead(call: Call, asked: Asked, code: ErrorCode) -> Answer:
     the error in."""
     if asked.key == ApiKey.API_VERSIONS and code == ErrorCode.UNSUPPORTED_VERSION:
         return Answer(asked.header, Answered(_unknown_version(call)), _OLDEST)
+    if asked.key == ApiKey.FETCH:
+        asked = asked._replace(request=naming_all(call, asked.request))
     answer = refuse(asked, code)
     if asked.key == ApiKey.METADATA:
         return answer._replace(pending=then(answer.pending, lambda response: with_brokers(call, response)))

@@ -31,6 +31,7 @@ from logstore.wire.messages.records.fetch import (
     FetchResponse,
     Partition,
     PartitionResult,
+    Topic,
     TopicResult,
 )
 
@@ -249,6 +250,24 @@ def _by_topic(found: list[tuple[PartitionKey, PartitionResult]]) -> tuple[TopicR
     for topic, parts in groupby(found, key=lambda each: each[0][0]):
         topics.append(TopicResult(topic[0], topic[1], tuple([each[1] for each in parts])))
     return tuple(topics)
+
+
+def naming_all(call: Call, request: FetchRequest) -> FetchRequest:
+    """A request that names also the partitions that its session knows already."""
+    named = [
+        ((each.name, each.topic_id), one.partition) for each in request.topics for one in each.partitions
+    ]
+    forgotten = {
+        ((each.name, each.topic_id), one) for each in request.forgotten_topics for one in each.partitions
+    }
+    known = [each for each in call.node.fetch_sessions.keys(request.session_id) if each not in forgotten]
+    keys = sorted({*named, *known})
+    return request._replace(
+        topics=tuple(
+            Topic(name, topic_id, tuple(Partition(number) for _, number in of_topic))
+            for (name, topic_id), of_topic in groupby(keys, key=lambda key: key[0])
+        )
+    )
 
 
 def refuse(request: FetchRequest, code: ErrorCode, version: int) -> FetchResponse:
