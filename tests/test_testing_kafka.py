@@ -26,6 +26,7 @@ from logstore.wire.messages.cluster.api_versions import ApiVersionsRequest
 from logstore.wire.messages.cluster.metadata import MetadataRequest, TopicWanted
 from logstore.wire.messages.records import fetch
 from logstore.wire.messages.records.produce import Partition, ProduceRequest, Topic
+from logstore.wire.messages.shares import acknowledged, share_fetch, share_group_heartbeat
 from tests.interop.clients import KafkaProducer
 from tests.wire.raw_client import RawClient
 
@@ -192,6 +193,30 @@ def test_a_fetch_is_refused_for_what_its_session_knows():
             assert refused.error_code == ErrorCode.NONE
             assert [each.partition for each in found.partitions] == partitions
             assert {each.error_code for each in found.partitions} == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+
+
+def test_a_share_fetch_is_refused_for_what_its_session_knows():
+    """It was refused as a whole: Java's share consumers began another session, and heard of no error."""
+    with kafka(topics={"t": 2}) as servers, RawClient(servers) as client:
+        topic_id = servers.store["t"].topic_id
+        topic = acknowledged.Topic(topic_id, (acknowledged.Partition(1),))
+        joining = share_group_heartbeat.ShareGroupHeartbeatRequest("g", "A" * 22, 0, None, ("t",))
+        client.ask(ApiKey.SHARE_GROUP_HEARTBEAT, joining, 1)
+        member = share_fetch.ShareFetchRequest("g", "A" * 22, topics=(topic,))
+        assert client.ask(ApiKey.SHARE_FETCH, member, 1).error_code == ErrorCode.NONE
+        said = acknowledged.Partition(0, (acknowledged.Acknowledgements(0, 0, (1,)),))
+        asked = member._replace(share_session_epoch=1, topics=(acknowledged.Topic(topic_id, (said,)),))
+        refusals = [
+            ("NOT_LEADER_OR_FOLLOWER", 0, [(6, 6), (6, 0)]),
+            ("INVALID_RECORD_STATE", 0, [(0, 121), (0, 0)]),
+            ("GROUP_AUTHORIZATION_FAILED", 30, []),
+        ]
+        for name, code, partitions in refusals:
+            servers.intercept("ShareFetch", Refuse(name))
+            refused = client.ask(ApiKey.SHARE_FETCH, asked, 1)
+            found = [part for each in refused.topics for part in each.partitions]
+            assert refused.error_code == code
+            assert [(each.error_code, each.acknowledge_error_code) for each in found] == partitions
 
 
 def test_a_version_that_is_refused_comes_with_those_that_are_served():

@@ -15,6 +15,7 @@ from logstore.wire.handlers.call import Answers, Call
 from logstore.wire.handlers.cluster import api_versions
 from logstore.wire.handlers.cluster.metadata import with_brokers
 from logstore.wire.handlers.records.fetch import naming_all
+from logstore.wire.handlers.shares import share_fetch
 from logstore.wire.handlers.table import answers_of
 from logstore.wire.handlers.then import then
 from logstore.wire.headers import RequestHeader, decode_request_header, encode_response
@@ -82,6 +83,9 @@ def refuse_instead(call: Call, asked: Asked, code: ErrorCode) -> Answer:
     the error in."""
     if asked.key == ApiKey.API_VERSIONS and code == ErrorCode.UNSUPPORTED_VERSION:
         return Answer(asked.header, Answered(_unknown_version(call)), _OLDEST)
+    if asked.key == ApiKey.SHARE_FETCH:
+        response = share_fetch.refuse_all(call, asked.request, code, asked.header.api_version)
+        return Answer(asked.header, Answered(response), asked.header.api_version)
     if asked.key == ApiKey.FETCH:
         asked = asked._replace(request=naming_all(call, asked.request))
     answer = refuse(asked, code)
