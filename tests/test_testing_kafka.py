@@ -26,7 +26,7 @@ from logstore.wire.messages.cluster.api_versions import ApiVersionsRequest
 from logstore.wire.messages.cluster.metadata import MetadataRequest, TopicWanted
 from logstore.wire.messages.records import fetch
 from logstore.wire.messages.records.produce import Partition, ProduceRequest, Topic
-from logstore.wire.messages.shares import acknowledged, share_fetch, share_group_heartbeat
+from logstore.wire.messages.shares import acknowledged, share_acknowledge, share_fetch, share_group_heartbeat
 from tests.interop.clients import KafkaProducer
 from tests.wire.raw_client import RawClient
 
@@ -217,6 +217,10 @@ def test_a_share_fetch_is_refused_for_what_its_session_knows():
             found = [part for each in refused.topics for part in each.partitions]
             assert refused.error_code == code
             assert [(each.error_code, each.acknowledge_error_code) for each in found] == partitions
+        servers.intercept("ShareAcknowledge", Refuse("NOT_LEADER_OR_FOLLOWER"))
+        asked = share_acknowledge.ShareAcknowledgeRequest("g", "A" * 22, 1, topics=asked.topics)
+        refused = client.ask(ApiKey.SHARE_ACKNOWLEDGE, asked, 1)
+        assert (refused.error_code, refused.topics[0].partitions[0].error_code) == (0, 6)
 
 
 def test_a_version_that_is_refused_comes_with_those_that_are_served():

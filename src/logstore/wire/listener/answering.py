@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from logstore.broker.codes import ErrorCode
@@ -15,13 +16,18 @@ from logstore.wire.handlers.call import Answers, Call
 from logstore.wire.handlers.cluster import api_versions
 from logstore.wire.handlers.cluster.metadata import with_brokers
 from logstore.wire.handlers.records.fetch import naming_all
-from logstore.wire.handlers.shares import share_fetch
+from logstore.wire.handlers.shares import share_acknowledge, share_fetch
 from logstore.wire.handlers.table import answers_of
 from logstore.wire.handlers.then import then
 from logstore.wire.headers import RequestHeader, decode_request_header, encode_response
 from logstore.wire.listener.wording import for_clients
 
 _OLDEST: Final = 0
+_OF_SHARES: Final[dict[ApiKey, Callable[[Call, Any, ErrorCode, int], Any]]] = {
+    ApiKey.SHARE_FETCH: share_fetch.refuse_all,
+    ApiKey.SHARE_ACKNOWLEDGE: share_acknowledge.refuse_all,
+}
+"""What refuses partitions, and not the whole request, where the error is one of partitions."""
 
 
 class Asked(NamedTuple):
@@ -83,9 +89,10 @@ def refuse_instead(call: Call, asked: Asked, code: ErrorCode) -> Answer:
     the error in."""
     if asked.key == ApiKey.API_VERSIONS and code == ErrorCode.UNSUPPORTED_VERSION:
         return Answer(asked.header, Answered(_unknown_version(call)), _OLDEST)
-    if asked.key == ApiKey.SHARE_FETCH:
-        response = share_fetch.refuse_all(call, asked.request, code, asked.header.api_version)
-        return Answer(asked.header, Answered(response), asked.header.api_version)
+    version = asked.header.api_version
+    if asked.key in _OF_SHARES:
+        response = _OF_SHARES[asked.key](call, asked.request, code, version)
+        return Answer(asked.header, Answered(response), version)
     if asked.key == ApiKey.FETCH:
         asked = asked._replace(request=naming_all(call, asked.request))
     answer = refuse(asked, code)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Answered, Pending
@@ -16,7 +16,7 @@ from logstore.wire.handlers.call import Call
 from logstore.wire.handlers.share_sessions import FIRST_EPOCH, Member, Place
 from logstore.wire.handlers.shares.aborted import without_aborted
 from logstore.wire.handlers.shares.said import Said, check, place_of
-from logstore.wire.handlers.shares.share_acknowledge import outcomes
+from logstore.wire.handlers.shares.share_acknowledge import OF_PARTITIONS, outcomes
 from logstore.wire.handlers.then import then, then_ask
 from logstore.wire.messages.shares.acknowledged import Topic
 from logstore.wire.messages.shares.share_fetch import (
@@ -26,21 +26,6 @@ from logstore.wire.messages.shares.share_fetch import (
     ShareFetchResponse,
     TopicResult,
 )
-
-_OF_PARTITIONS: Final = frozenset(
-    {
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.INVALID_RECORD_STATE,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    }
-)
-"""Clients act on these where they are told of a partition."""
 
 
 def answer(call: Call, request: ShareFetchRequest, version: int) -> Pending[ShareFetchResponse]:
@@ -179,7 +164,7 @@ def refuse(request: ShareFetchRequest, code: ErrorCode, version: int) -> ShareFe
 def refuse_all(call: Call, request: ShareFetchRequest, code: ErrorCode, version: int) -> ShareFetchResponse:
     """The error: an error of partitions of each that the session knows or the request names, and of what is
     said of its records there."""
-    if code not in _OF_PARTITIONS:
+    if code not in OF_PARTITIONS:
         return refuse(request, code, version)
     named = {
         (topic.topic_id, each.partition): each.acknowledgements
