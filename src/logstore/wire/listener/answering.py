@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from logstore.broker.codes import ErrorCode
@@ -14,20 +13,11 @@ from logstore.wire.apis import ApiKey, api_of
 from logstore.wire.frames import encode_frame
 from logstore.wire.handlers.call import Answers, Call
 from logstore.wire.handlers.cluster import api_versions
-from logstore.wire.handlers.cluster.metadata import with_brokers
-from logstore.wire.handlers.records.fetch import naming_all
-from logstore.wire.handlers.shares import share_acknowledge, share_fetch
 from logstore.wire.handlers.table import answers_of
-from logstore.wire.handlers.then import then
 from logstore.wire.headers import RequestHeader, decode_request_header, encode_response
 from logstore.wire.listener.wording import for_clients
 
 _OLDEST: Final = 0
-_OF_SHARES: Final[dict[ApiKey, Callable[[Call, Any, ErrorCode, int], Any]]] = {
-    ApiKey.SHARE_FETCH: share_fetch.refuse_all,
-    ApiKey.SHARE_ACKNOWLEDGE: share_acknowledge.refuse_all,
-}
-"""What refuses partitions, and not the whole request, where the error is one of partitions."""
 
 
 class Asked(NamedTuple):
@@ -89,16 +79,11 @@ def refuse_instead(call: Call, asked: Asked, code: ErrorCode) -> Answer:
     the error in."""
     if asked.key == ApiKey.API_VERSIONS and code == ErrorCode.UNSUPPORTED_VERSION:
         return Answer(asked.header, Answered(_unknown_version(call)), _OLDEST)
+    refuse_all = getattr(asked.answers, "refuse_all", None)
+    if refuse_all is None:
+        return refuse(asked, code)
     version = asked.header.api_version
-    if asked.key in _OF_SHARES:
-        response = _OF_SHARES[asked.key](call, asked.request, code, version)
-        return Answer(asked.header, Answered(response), version)
-    if asked.key == ApiKey.FETCH:
-        asked = asked._replace(request=naming_all(call, asked.request))
-    answer = refuse(asked, code)
-    if asked.key == ApiKey.METADATA:
-        return answer._replace(pending=then(answer.pending, lambda response: with_brokers(call, response)))
-    return answer
+    return Answer(asked.header, Answered(refuse_all(call, asked.request, code, version)), version)
 
 
 def encode(answer: Answer, response: Any, throttle_time_ms: int, store_path: str) -> list[Bytes]:

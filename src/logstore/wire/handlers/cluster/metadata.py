@@ -114,11 +114,10 @@ def _response(call: Call, request: MetadataRequest, found: Found, refused: list[
         if call.allows_cluster(Operation.DESCRIBE):
             operations = call.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME, CLUSTER_OPERATIONS)
     answer = MetadataResponse(topics=(*shown, *refused), cluster_authorized_operations=operations)
-    return with_brokers(call, answer)
+    return _with_brokers(call, answer)
 
 
-def with_brokers(call: Call, answer: MetadataResponse) -> MetadataResponse:
-    """Clients pass over an answer without brokers, and the errors in it."""
+def _with_brokers(call: Call, answer: MetadataResponse) -> MetadataResponse:
     node = call.node
     return answer._replace(
         brokers=tuple([Broker(*each) for each in node.brokers()]),
@@ -169,3 +168,8 @@ def refuse(request: MetadataRequest, code: ErrorCode, version: int) -> MetadataR
         Topic(code, each.name or "", each.topic_id or uuid.UUID(int=0)) for each in request.topics or ()
     )
     return MetadataResponse(topics=topics, error_code=code)
+
+
+def refuse_all(call: Call, request: MetadataRequest, code: ErrorCode, version: int) -> MetadataResponse:
+    """The error. Clients pass over an answer without brokers, and the errors in it."""
+    return _with_brokers(call, refuse(request, code, version))
