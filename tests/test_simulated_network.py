@@ -47,3 +47,15 @@ def test_a_share_is_from_0_to_1(name, share):
     """With 20, as of 100, no message arrives, and the test finds nothing."""
     with pytest.raises(ValueError, match=rf"{name} is .*from 0 to 1"):
         World(seed=1, faults=NetworkFaults(**{name: share}))
+
+
+@pytest.mark.parametrize("seed", [None, 1.5, b"1", [1], True])
+def test_a_seed_that_repeats_nothing_is_refused(seed):
+    """Without one, each run was another."""
+    with pytest.raises(ValueError, match=r"^seed is .*; it must be a whole number or a text"):
+        World(seed)
+
+
+def test_faults_are_named():
+    with pytest.raises(ValueError, match=r"NetworkFaults\(loss=0.1\)"):
+        World(1, {"loss": 0.1})

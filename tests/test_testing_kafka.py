@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import re
 import threading
 import time
+from contextlib import ExitStack, suppress
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from logstore.broker.codes import ErrorCode
 from logstore.clients import sender
 from logstore.config import TopicConfig
 from logstore.connected import connect
 from logstore.errors import InvalidConfigError, UsageError
 from logstore.testing import Delay, Drop, DropAnswer, HangUp, Refuse, kafka, kafka_servers
 from logstore.wire.apis import ApiKey
+from logstore.wire.listener import connection
 from logstore.wire.listener.intercepting import Intercepted
+from logstore.wire.messages.cluster.api_versions import ApiVersionsRequest
+from logstore.wire.messages.cluster.metadata import MetadataRequest, TopicWanted
+from logstore.wire.messages.records import fetch
 from logstore.wire.messages.records.produce import Partition, ProduceRequest, Topic
+from logstore.wire.messages.shares import acknowledged, share_acknowledge, share_fetch, share_group_heartbeat
 from tests.interop.clients import KafkaProducer
+from tests.wire.raw_client import RawClient
 
 
 def send(servers, value=b"v", **settings):
@@ -48,6 +58,30 @@ def test_a_client_takes_it_as_an_address():
         path = servers.store.path
     assert not os.path.exists(path)
     assert f"logstore-listener-{servers}" not in {each.name for each in threading.enumerate()}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_that_ends_leaves_it_alone():
+    """It took the directory with it, and nothing could be sent any more."""
+    with ExitStack() as stack:
+        servers = stack.enter_context(kafka(topics={"t": 1}))
+        child = os.fork()
+        if child == 0:  # as by sys.exit()
+            with suppress(BaseException):
+                stack.close()
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert send(servers) == 0
+        path = servers.store.path
+    assert not os.path.exists(path)
+
+
+def test_another_process_gets_the_address():
+    """Was: "a Store cannot be pickled or copied"."""
+    with kafka() as servers:
+        for found in (pickle.loads(pickle.dumps(servers)), copy.deepcopy({"at": servers})["at"]):
+            assert (found, type(found)) == (str(servers), str)
 
 
 def test_it_is_there_at_once():
@@ -104,6 +138,101 @@ def test_an_answer_that_is_lost_doubles_nothing():
         assert servers.store["t"][0].log_end_offset == 3
 
 
+@pytest.mark.parametrize("action", [Drop(), DropAnswer()])
+def test_no_answer_overtakes_one_that_is_dropped(monkeypatch, action):
+    """Kafka's Java client, which awaits answers in their order, broke: "Uncaught error in kafka producer I/O
+    thread", and nothing more arrived."""
+    with kafka() as servers, RawClient(servers, timeout=0.1) as client:
+        servers.intercept("Metadata", action)
+        for name in ("first", "second"):
+            client.send(ApiKey.METADATA, MetadataRequest((TopicWanted(name=name),)), 12)
+        with pytest.raises(TimeoutError):
+            client.socket.recv(1)
+        assert "second" not in servers.store
+        assert ("first" in servers.store) == isinstance(action, DropAnswer)
+        with RawClient(servers) as other:
+            assert other.ask(ApiKey.METADATA, MetadataRequest(()), 12).brokers
+        monkeypatch.setattr(connection, "_UNHEARD_SECONDS", 0)
+        client.send(ApiKey.METADATA, MetadataRequest(()), 12)  # as kafkajs, which does not hang up
+        assert client.is_hung_up()
+
+
+@pytest.mark.parametrize("action", [Drop(), DropAnswer()])
+def test_a_client_that_awaits_no_answer_goes_on_where_one_is_dropped(action):
+    with kafka(topics={"t": 1}) as servers, RawClient(servers) as client:
+        servers.intercept("Produce", action)
+        client.send(ApiKey.PRODUCE, ProduceRequest(acks=0, timeout_ms=1000, topics=()), 9)
+        assert client.ask(ApiKey.METADATA, MetadataRequest(()), 12).brokers
+
+
+def test_clients_take_in_the_error_of_metadata():
+    """There were no brokers in the answer: Java clients passed over it, and aiokafka failed an assertion."""
+    with kafka() as servers, RawClient(servers) as client:
+        brokers = client.ask(ApiKey.METADATA, MetadataRequest(()), 12).brokers
+        servers.intercept("Metadata", Refuse("TOPIC_AUTHORIZATION_FAILED"))
+        refused = client.ask(ApiKey.METADATA, MetadataRequest((TopicWanted(name="t"),)), 12)
+        assert refused.brokers == brokers
+        assert refused.topics[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert "t" not in servers.store
+
+
+def test_a_fetch_is_refused_for_what_its_session_knows():
+    """It names only what has changed. Refused as a whole, Java clients asked anew, and heard of no error."""
+    with kafka(topics={"t": 2}) as servers, RawClient(servers) as client:
+        topic = fetch.Topic(
+            topic_id=servers.store["t"].topic_id, partitions=(fetch.Partition(1, max_bytes=1),)
+        )
+        asked = fetch.FetchRequest(max_wait_ms=0, session_epoch=0, topics=(topic,))
+        session_id = client.ask(ApiKey.FETCH, asked, 13).session_id
+        servers.intercept("Fetch", Refuse("TOPIC_AUTHORIZATION_FAILED"), times=None)
+        more = topic._replace(partitions=(fetch.Partition(0),))
+        for topics, partitions in (((), [1]), ((more,), [0, 1])):
+            asked = fetch.FetchRequest(session_id=session_id, session_epoch=1, topics=topics)
+            refused = client.ask(ApiKey.FETCH, asked, 13)
+            (found,) = refused.topics
+            assert refused.error_code == ErrorCode.NONE
+            assert [each.partition for each in found.partitions] == partitions
+            assert {each.error_code for each in found.partitions} == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+
+
+def test_a_share_fetch_is_refused_for_what_its_session_knows():
+    """It was refused as a whole: Java's share consumers began another session, and heard of no error."""
+    with kafka(topics={"t": 2}) as servers, RawClient(servers) as client:
+        topic_id = servers.store["t"].topic_id
+        topic = acknowledged.Topic(topic_id, (acknowledged.Partition(1),))
+        joining = share_group_heartbeat.ShareGroupHeartbeatRequest("g", "A" * 22, 0, None, ("t",))
+        client.ask(ApiKey.SHARE_GROUP_HEARTBEAT, joining, 1)
+        member = share_fetch.ShareFetchRequest("g", "A" * 22, topics=(topic,))
+        assert client.ask(ApiKey.SHARE_FETCH, member, 1).error_code == ErrorCode.NONE
+        said = acknowledged.Partition(0, (acknowledged.Acknowledgements(0, 0, (1,)),))
+        asked = member._replace(share_session_epoch=1, topics=(acknowledged.Topic(topic_id, (said,)),))
+        refusals = [
+            ("NOT_LEADER_OR_FOLLOWER", 0, [(6, 6), (6, 0)]),
+            ("INVALID_RECORD_STATE", 0, [(0, 121), (0, 0)]),
+            ("GROUP_AUTHORIZATION_FAILED", 30, []),
+        ]
+        for name, code, partitions in refusals:
+            servers.intercept("ShareFetch", Refuse(name))
+            refused = client.ask(ApiKey.SHARE_FETCH, asked, 1)
+            found = [part for each in refused.topics for part in each.partitions]
+            assert refused.error_code == code
+            assert [(each.error_code, each.acknowledge_error_code) for each in found] == partitions
+        servers.intercept("ShareAcknowledge", Refuse("NOT_LEADER_OR_FOLLOWER"))
+        asked = share_acknowledge.ShareAcknowledgeRequest("g", "A" * 22, 1, topics=asked.topics)
+        refused = client.ask(ApiKey.SHARE_ACKNOWLEDGE, asked, 1)
+        assert (refused.error_code, refused.topics[0].partitions[0].error_code) == (0, 6)
+
+
+def test_a_version_that_is_refused_comes_with_those_that_are_served():
+    """As from an older broker (KIP-511): clients ask again."""
+    with kafka() as servers, RawClient(servers) as client:
+        servers.intercept("ApiVersions", Refuse("UNSUPPORTED_VERSION"))
+        client.send(ApiKey.API_VERSIONS, ApiVersionsRequest(), 3)
+        refused = client.receive(ApiKey.API_VERSIONS, 0)
+        assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert ApiKey.API_VERSIONS in {each.api_key for each in refused.apis}
+
+
 def test_a_fenced_producer_is_told():
     with kafka(topics={"t": 1}) as servers:
         servers.intercept("Produce", Refuse("INVALID_PRODUCER_EPOCH"), times=None)
@@ -136,6 +265,20 @@ def test_the_disk_is_not_waited_for_whatever_the_settings_of_topics():
         assert (config.acks_all_durable, config.compression_type) == (False, "zstd")
 
 
+def test_a_condition_that_fails_fails_the_test():
+    """It only hung up: the test passed, or waited for its client's time to be out."""
+
+    def run():
+        with kafka(topics={"t": 1}) as servers:
+            servers.intercept("Produce", Drop(), when=lambda each: each.request.topicz)
+            with pytest.raises(KafkaException):
+                send(servers, **{"message.timeout.ms": 200})
+
+    with pytest.raises(AttributeError, match="topicz") as raised:
+        run()
+    assert "PRODUCE" in raised.value.__notes__[0]
+
+
 def test_what_is_refused():
     with kafka() as servers:
         with pytest.raises(UsageError, match="did you mean 'Produce'"):
@@ -154,6 +297,8 @@ def test_what_is_refused():
     with pytest.raises(UsageError, match="topics is"), kafka(topics=["t"]):
         pass
     with pytest.raises(UsageError, match="topics: 'u': partitions is 0"), kafka(topics={"t": 1, "u": 0}):
+        pass
+    with pytest.raises(UsageError, match="it must be a TopicConfig"), kafka(topic={"retention_ms": 1}):
         pass
     with pytest.raises(InvalidConfigError, match="num_partitions"), kafka(num_partition=3):
         pass

@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 import logstore
-from logstore.testing import FAULTS, CrashError, FaultyFiles, ManualClock, MemoryFiles, explore, reproduce
+from logstore.testing import (
+    FAULTS,
+    CrashError,
+    Fault,
+    FaultyFiles,
+    ManualClock,
+    MemoryFiles,
+    Moment,
+    explore,
+    reproduce,
+)
 
 
 class Orders:
@@ -114,6 +124,12 @@ def test_a_session_that_works_elsewhere_is_refused():
         (FAULTS["EIO"], {"kinds": "write"}, "must be a list"),
         (FAULTS["EIO"], {"kinds": []}, "this fault only strikes"),
         (FAULTS["ENOSPC"], {"kinds": ["read"]}, "this fault only strikes: create"),
+        (Fault(5, frozenset({"writ"})), {}, "some of: lock, open, create, read"),
+        (Fault(5, frozenset()), {}, "kinds of the fault"),
+        (Fault(5, "write"), {}, "kinds of the fault"),
+        (Fault(5, frozenset({"read"}), Moment.AFTER), {}, "some of: lock, open, create, write"),
+        (Fault(5, frozenset({"rename"}), Moment.WITHIN), {}, "some of: write$"),
+        (Fault(5, frozenset({"write"}), "within"), {}, "must be a Moment"),
         (FAULTS["EIO"], {"at": 0}, "at must be 1 or above"),
         (FAULTS["EIO"], {"at": 1.5}, "at is 1.5"),
         (FAULTS["EIO"], {"times": -1}, "times 0 or above"),

@@ -34,6 +34,14 @@ def test_a_good_history():
     assert history.acknowledged_count == 30
 
 
+def test_what_is_wrong_can_be_compared_with_a_text():
+    history = History()
+    history.sent("a", 1)
+    history.acknowledged(1, "p", 0)
+    (anomaly,) = history.check({})
+    assert (anomaly.kind, str(anomaly)) == ("lost", "lost: 1, which was acknowledged at p:0")
+
+
 def test_a_value_is_sent_once():
     history = History()
     history.sent("a", 1)

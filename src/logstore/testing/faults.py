@@ -95,6 +95,8 @@ _CHANGE = frozenset(
     }
 )
 _NEED_PERMISSION = _EVERY - {"read", "write", "flush"}
+_LATE = _EVERY - {"read", "map", "stat", "list", "watch"}
+"""What may have been done when an error is reported. The others tell something: they tell it or they fail."""
 
 
 class Moment(Enum):
@@ -108,6 +110,9 @@ class Moment(Enum):
     """Everything was done, but an error is reported anyway."""
 
 
+_KINDS_AT: Final = {Moment.BEFORE: _EVERY, Moment.WITHIN: frozenset({"write"}), Moment.AFTER: _LATE}
+
+
 class Fault(NamedTuple):
     """A way to fail."""
 
@@ -115,6 +120,7 @@ class Fault(NamedTuple):
     kinds: frozenset[str]
     """The kinds of operations that can fail this way."""
     moment: Moment = Moment.BEFORE
+    """``WITHIN`` is for writes only. ``AFTER`` is not for read, map, stat, list and watch."""
 
 
 FAULTS: Final = {
@@ -162,11 +168,21 @@ def _meant(fault: Fault, kinds: Collection[str] | None) -> frozenset[str]:
     """
     if not isinstance(fault, Fault):
         raise ValueError(f"fault is {fault!r}; it must be a Fault, such as FAULTS['EIO']")
+    if not isinstance(fault.moment, Moment):
+        raise ValueError(
+            f"moment of the fault is {fault.moment!r}; it must be a Moment, such as Moment.BEFORE"
+        )
+    can = _KINDS_AT[fault.moment]
+    if isinstance(fault.kinds, str) or not fault.kinds or not can.issuperset(fault.kinds):
+        raise ValueError(
+            f"kinds of the fault is {fault.kinds!r}; it must be some of: "
+            + ", ".join(each for each in ACTIONS if each in can)
+        )
     if kinds is None:
-        return fault.kinds
+        return frozenset(fault.kinds)
     if isinstance(kinds, str) or not _EVERY.issuperset(kinds):
         raise ValueError(f"kinds is {kinds!r}; it must be a list of some of: {', '.join(ACTIONS)}")
-    meant = fault.kinds.intersection(kinds)
+    meant = frozenset(fault.kinds).intersection(kinds)
     if not meant:
         raise ValueError(f"kinds is {kinds!r}; this fault only strikes: {', '.join(sorted(fault.kinds))}")
     return meant
@@ -209,8 +225,8 @@ class FaultyFiles:
             path: only operations with this in their path.
 
         Raises:
-            ValueError: nothing would ever fail, because a kind does not exist, none of the kinds can fail
-                this way, or ``at`` is no number from 1 on.
+            ValueError: nothing would ever fail, because a kind does not exist, also one of the fault's own;
+                none of the kinds can fail this way, or at its moment; or ``at`` is no number from 1 on.
         """
         meant = _meant(fault, kinds)
         if not (_is_count(at, 1) and (times is None or _is_count(times, 0)) and isinstance(path, str)):

@@ -18,7 +18,7 @@ import threading
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from enum import Enum
+from enum import StrEnum
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ Client = Hashable
 Partition = Hashable
 
 
-class Kind(Enum):
+class Kind(StrEnum):
     """What is wrong."""
 
     LOST = "lost"
@@ -51,7 +51,11 @@ class Anomaly(NamedTuple):
     """One thing that is wrong."""
 
     kind: Kind
+    """A text: ``lost``, ``phantom`` (never sent, or refused), ``duplicate``, ``moved`` (is elsewhere than was
+    told), ``reordered`` (in front of what was acknowledged before it was sent), ``out of order`` (of one
+    client), ``skipped`` or ``backwards`` (by a reader)."""
     what: str
+    """In words: which value, and where."""
 
     def __str__(self) -> str:
         return f"{self.kind.value}: {self.what}"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
 import threading
+import traceback
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +18,7 @@ from logstore.arguments import check_callable, did_you_mean, shown
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import UsageError
 from logstore.store import Store, open_store
+from logstore.warning import warn
 from logstore.wire.listener.intercepting import (
     Action,
     Delay,
@@ -60,6 +65,8 @@ class _Rules:
         self._seen: deque[tuple[Intercepted, int]] = deque()
         """With the bytes of their records."""
         self._seen_bytes = 0
+        self.failure: Exception | None = None
+        """What the first condition that failed has raised."""
 
     def add(self, request: str, action: Action, times: int | None, when: Condition | None) -> None:
         if not isinstance(action, _ACTIONS):
@@ -92,10 +99,23 @@ class _Rules:
             ):
                 self._seen_bytes -= self._seen.popleft()[1]
             rules = [each for each in self._rules if each.key is request.key]
-        for rule in rules:
-            if (rule.when is None or rule.when(request)) and self._take(rule):
-                return rule.action
+        try:
+            for rule in rules:
+                if (rule.when is None or rule.when(request)) and self._take(rule):
+                    return rule.action
+        except Exception as error:
+            self._fail(error, request.key.name)
+            return HangUp()
         return None
+
+    def _fail(self, error: Exception, name: str) -> None:
+        """Of a condition: for the end of the test, and for one that does not get there."""
+        error.add_note(f"raised by `when` of an interception, of a request {name}; its connection was closed")
+        with self._lock:
+            if self.failure is not None:
+                return
+            self.failure = error
+        warn("a condition of an interception failed:\n%s", "".join(traceback.format_exception(error)))
 
     def _take(self, rule: _Rule) -> bool:
         """Count a rule; false if it is used up or forgotten by now."""
@@ -130,6 +150,10 @@ class KafkaServers(str):
         servers._rules = rules
         return servers
 
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        """Another process, to which it is given, gets the address: the broker is in this one."""
+        return str, (str(self),)
+
     def intercept(
         self,
         request: str,
@@ -144,7 +168,8 @@ class KafkaServers(str):
             request: Kafka's name for it, such as ``Produce``.
             action: :class:`Refuse`, :class:`Delay`, :class:`Drop`, :class:`DropAnswer` or :class:`HangUp`.
             times: how often; None is always.
-            when: whether it holds for a request, by what is in it.
+            when: whether it holds for a request, by what is in it. If it raises an exception, the connection
+                is closed, and the end of the ``with`` block raises it.
 
         Raises:
             UsageError: there is no such request, or the action is none.
@@ -185,6 +210,26 @@ def _create(store: Store, name: str, partition_count: int) -> None:
         raise UsageError(f"topics: {shown(name)}: {error}") from error
 
 
+class _Directory:
+    """An empty directory that goes at the end, or with the process. A forked child that ends like a program,
+    and not by ``os._exit``, would take it from its parent."""
+
+    def __init__(self) -> None:
+        self.path = tempfile.mkdtemp(prefix="logstore-kafka-")
+        self.remove = weakref.finalize(self, _remove, self.path, os.getpid())
+
+    def __enter__(self) -> str:
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+def _remove(path: str, process_id: int) -> None:
+    if os.getpid() == process_id:
+        shutil.rmtree(path, ignore_errors=True)
+
+
 @contextmanager
 def kafka(
     *, topics: dict[str, int] | None = None, topic: TopicConfig | None = None, **settings: Any
@@ -203,14 +248,18 @@ def kafka(
 
     Raises:
         InvalidConfigError: a setting is unknown or out of range.
-        UsageError: ``topics`` is no dict of names and numbers.
+        UsageError: ``topics`` is no dict of names and numbers, or ``topic`` no ``TopicConfig``.
 
     Cost: about 10 ms, 2 MB and one thread.
     """
     if topics is not None and not isinstance(topics, dict):
         raise UsageError(f'topics is {shown(topics)}; it must be a dict such as {{"orders": 3}}')
+    if topic is not None and not isinstance(topic, TopicConfig):
+        raise UsageError(
+            f"topic is {shown(topic)}; it must be a TopicConfig, such as TopicConfig(retention_ms=60_000)"
+        )
     rules = _Rules()
-    with tempfile.TemporaryDirectory(prefix="logstore-kafka-") as directory:
+    with _Directory() as directory:
         config = StoreConfig(
             topic=replace(topic or TopicConfig(), acks_all_durable=False),
             group_min_session_timeout_ms=_SESSION_MS,
@@ -220,3 +269,5 @@ def kafka(
                 _create(store, name, count)
             with store.listen(intercept=rules.decide, **settings) as listener:
                 yield KafkaServers(listener.address, store, rules)
+        if rules.failure is not None:
+            raise rules.failure

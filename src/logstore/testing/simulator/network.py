@@ -38,11 +38,21 @@ class World:
     def __init__(self, seed: int | str, faults: NetworkFaults | None = None) -> None:
         """
         Raises:
-            ValueError: the delays are below 0, or the least one is above the most; or a share is none.
+            ValueError: the seed is neither a whole number nor a text: the run could not be repeated; the
+                delays are below 0, or the least one is above the most; or a share is none.
         """
+        if type(seed) not in (int, str):
+            raise ValueError(f"seed is {seed!r}; it must be a whole number or a text, to repeat the run with")
+        if faults is not None and not isinstance(faults, NetworkFaults):
+            raise ValueError(
+                f"faults is {faults!r}; it must be NetworkFaults, such as NetworkFaults(loss=0.1)"
+            )
         self.rng = random.Random(seed)
+        """Take all random choices from it: then the seed decides them, too."""
         self.now_ms = 0
+        """The time, since the beginning."""
         self.network = Network(self, faults or NetworkFaults())
+        """Between the places of this world."""
         self._events: list[tuple[int, int, Callable[[], object]]] = []
         self._next = 0
 

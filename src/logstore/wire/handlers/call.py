@@ -288,7 +288,8 @@ HANG_UP: Final = NoAnswer.HANG_UP
 
 
 class Answers(Protocol):
-    """A module of this package's rooms."""
+    """A module of this package's rooms. It may also have ``refuse_all(call, request, code, version)``: what a
+    test refuses that could be carried out, with all that clients need to take the error in."""
 
     def answer(self, call: Call, request: Any, version: int) -> Pending[Any] | Any:
         """The response, or what will be one; ``NO_ANSWER`` or ``HANG_UP`` instead."""

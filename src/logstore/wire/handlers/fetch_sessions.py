@@ -214,6 +214,11 @@ class FetchSession:
                 self._looked_seconds, parts = now, self._parts.values()
             return [part for part in parts if part not in self._refused]
 
+    def keys(self) -> list[PartitionKey]:
+        """All of its partitions, in the order of the topics."""
+        with self.lock:
+            return sorted(self._parts)
+
     def refused(self) -> list[tuple[PartitionKey, ErrorCode]]:
         """What the client may not read. It is told each time."""
         if not self._refused:
@@ -293,6 +298,11 @@ class FetchSessions:
         session.used_seconds = time.monotonic()
         session.update(request)
         return Opened(ErrorCode.NONE, session)
+
+    def keys(self, session_id: int) -> list[PartitionKey]:
+        """The partitions of a session; none if there is no such session."""
+        session = self._sessions.get(session_id)
+        return [] if session is None else session.keys()
 
     def _begin(self, request: FetchRequest, *, uses_ids: bool) -> Opened:
         with self._lock:

@@ -91,6 +91,12 @@ class ShareSessions:
                 session.turn = (session.turn + 1) % len(wanted)
             return Opened(ErrorCode.NONE, wanted[session.turn :] + wanted[: session.turn])
 
+    def places(self, member: Member) -> list[Place]:
+        """The partitions of a member's session."""
+        with self._lock:
+            session = self._sessions.get(member)
+            return [] if session is None else list(session.wanted)
+
     def acknowledge(self, member: Member, epoch: int) -> Opened:
         """A ShareAcknowledge, which cannot begin a session."""
         if epoch == FIRST_EPOCH:

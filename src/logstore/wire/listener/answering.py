@@ -74,6 +74,18 @@ def refuse(asked: Asked, code: ErrorCode) -> Answer:
     return Answer(asked.header, Answered(asked.answers.refuse(asked.request, code, version)), version)
 
 
+def refuse_instead(call: Call, asked: Asked, code: ErrorCode) -> Answer:
+    """Answer with an error, as a test wants it, what could be carried out: with all that clients need to take
+    the error in."""
+    if asked.key == ApiKey.API_VERSIONS and code == ErrorCode.UNSUPPORTED_VERSION:
+        return Answer(asked.header, Answered(_unknown_version(call)), _OLDEST)
+    refuse_all = getattr(asked.answers, "refuse_all", None)
+    if refuse_all is None:
+        return refuse(asked, code)
+    version = asked.header.api_version
+    return Answer(asked.header, Answered(refuse_all(call, asked.request, code, version)), version)
+
+
 def encode(answer: Answer, response: Any, throttle_time_ms: int, store_path: str) -> list[Bytes]:
     """The pieces of the frame that answers, without what is not for clients.
 

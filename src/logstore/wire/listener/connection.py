@@ -46,6 +46,9 @@ _LARGEST_CHUNK_BYTES: Final = 256 * 1024
 """What is received at once from a client that sends much."""
 _WAITS_FOR_NEWS: Final = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 """Requests that wait for what may never come. A client that gets no answer can safely repeat them."""
+_UNHEARD_SECONDS: Final = 1
+"""How long a client may send on a connection that answers nothing more. Most hang up when an answer is
+overdue; kafkajs would go on for ever."""
 _LINGER_MS: Final = 5
 """How long a thread stays with a connection for its next request. To hand it over costs more than most
 requests."""
@@ -118,6 +121,8 @@ class Connection:
         self._answer: Answer | None = None
         self._is_silent = False
         """Whether the answer is not to be sent."""
+        self._unheard_since: float | None = None
+        """When an answer was dropped: answers come in order, so there can be no other behind it."""
         self._out: deque[memoryview] = deque()
         self._muted_until = 0.0
         self._lock = threading.Lock()
@@ -195,6 +200,8 @@ class Connection:
                 if not self._send():
                     return _Park.WRITE
                 continue
+            if self._unheard_since is not None:
+                return self._ignore(self._unheard_since)
             if self._muted_until:
                 if self._muted_until > time.monotonic():
                     return _Park.THROTTLE
@@ -218,6 +225,13 @@ class Connection:
                     return _Park.READ
 
     # In
+
+    def _ignore(self, since: float) -> _Park | None:
+        """What comes behind a request that was dropped, until the client hangs up."""
+        while data := self._transport.receive(self._chunk_bytes):
+            if time.monotonic() - since > _UNHEARD_SECONDS:
+                return None
+        return _Park.READ if data is None else None
 
     def _receive(self) -> int | None:
         """Returns how many bytes have come: 0 at the end, None if there are none yet."""
@@ -289,14 +303,22 @@ class Connection:
         if isinstance(action, HangUp):
             self._answer = Answer(asked.header, Answered(HANG_UP), asked.header.api_version)
         if isinstance(action, Refuse):
-            self._answer = answering.refuse(asked, action.code)
+            self._answer = answering.refuse_instead(call, asked, action.code)
         elif isinstance(action, Delay):
             self._delayed = asked
             self._muted_until = time.monotonic() + action.seconds
+        elif isinstance(action, Drop):
+            self._drop_answers(asked.key != ApiKey.PRODUCE or asked.request.acks != 0)
         elif isinstance(action, DropAnswer):
             self._is_silent = True
             return False
         return isinstance(action, (HangUp, Refuse, Delay, Drop))
+
+    def _drop_answers(self, is_awaited: bool) -> None:
+        """Of a request, and of what is behind it if the client waits for this one."""
+        if is_awaited:
+            self._unheard_since = time.monotonic()
+            self._frames.clear()
 
     # Out
 
@@ -320,7 +342,9 @@ class Connection:
         if throttle_ms:
             self._muted_until = time.monotonic() + throttle_ms / 1000
         is_silent, self._is_silent = self._is_silent, False
-        if not isinstance(response, NoAnswer) and not is_silent:
+        if is_silent:
+            self._drop_answers(not isinstance(response, NoAnswer))
+        elif not isinstance(response, NoAnswer):
             self._out = pieces_of(answering.encode(answer, response, throttle_ms, self.call.node.store_path))
         return True
 

@@ -42,12 +42,12 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Never answer; the request is not carried out."""
+    """Never answer; neither the request is carried out nor what comes behind it on the same connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class DropAnswer:
-    """Carry it out, and never answer."""
+    """Carry it out, and never answer; what comes behind it on the same connection is not carried out."""
 
 
 @dataclass(frozen=True, slots=True)

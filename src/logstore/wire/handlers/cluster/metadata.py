@@ -103,7 +103,6 @@ def _create(call: Call, names: tuple[str, ...]) -> list[str]:
 
 
 def _response(call: Call, request: MetadataRequest, found: Found, refused: list[Topic]) -> MetadataResponse:
-    node = call.node
     shown = [
         _topic(call, each, request)
         for each in found.topics
@@ -114,12 +113,16 @@ def _response(call: Call, request: MetadataRequest, found: Found, refused: list[
         operations = 0
         if call.allows_cluster(Operation.DESCRIBE):
             operations = call.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME, CLUSTER_OPERATIONS)
-    return MetadataResponse(
+    answer = MetadataResponse(topics=(*shown, *refused), cluster_authorized_operations=operations)
+    return _with_brokers(call, answer)
+
+
+def _with_brokers(call: Call, answer: MetadataResponse) -> MetadataResponse:
+    node = call.node
+    return answer._replace(
         brokers=tuple([Broker(*each) for each in node.brokers()]),
         cluster_id=node.cluster_id,
         controller_id=node.controller_id,
-        topics=(*shown, *refused),
-        cluster_authorized_operations=operations,
     )
 
 
@@ -165,3 +168,8 @@ def refuse(request: MetadataRequest, code: ErrorCode, version: int) -> MetadataR
         Topic(code, each.name or "", each.topic_id or uuid.UUID(int=0)) for each in request.topics or ()
     )
     return MetadataResponse(topics=topics, error_code=code)
+
+
+def refuse_all(call: Call, request: MetadataRequest, code: ErrorCode, version: int) -> MetadataResponse:
+    """The error. Clients pass over an answer without brokers, and the errors in it."""
+    return _with_brokers(call, refuse(request, code, version))

@@ -254,7 +254,23 @@ def _by_topic(found: list[tuple[PartitionKey, PartitionResult]]) -> tuple[TopicR
 def refuse(request: FetchRequest, code: ErrorCode, version: int) -> FetchResponse:
     """The error, of each partition that the request names: clients act on it there. Of the whole request, if
     it is one of sessions, or the request names no partition."""
-    keys = [((each.name, each.topic_id), one.partition) for each in request.topics for one in each.partitions]
+    return _refused(_named(request), code, version)
+
+
+def refuse_all(call: Call, request: FetchRequest, code: ErrorCode, version: int) -> FetchResponse:
+    """The same, also of the partitions that its session knows already."""
+    forgotten = {
+        ((each.name, each.topic_id), one) for each in request.forgotten_topics for one in each.partitions
+    }
+    known = set(call.node.fetch_sessions.keys(request.session_id)) - forgotten
+    return _refused(sorted(known.union(_named(request))), code, version)
+
+
+def _named(request: FetchRequest) -> list[PartitionKey]:
+    return [((each.name, each.topic_id), one.partition) for each in request.topics for one in each.partitions]
+
+
+def _refused(keys: list[PartitionKey], code: ErrorCode, version: int) -> FetchResponse:
     if version >= _WITH_SESSIONS and (code in _OF_SESSIONS or not keys):
         return FetchResponse(error_code=code)
     return FetchResponse(topics=_by_topic([(key, PartitionResult(key[1], code, -1)) for key in keys]))

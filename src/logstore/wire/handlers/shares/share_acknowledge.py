@@ -22,6 +22,20 @@ from logstore.wire.messages.shares.share_acknowledge import (
 )
 
 _WITH_RENEWALS: Final = 2
+OF_PARTITIONS: Final = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_RECORD_STATE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+"""Clients act on these where they are told of a partition."""
 
 
 def answer(call: Call, request: ShareAcknowledgeRequest, version: int) -> Pending[ShareAcknowledgeResponse]:
@@ -70,3 +84,13 @@ def _topics(found: dict[Place, tuple[ErrorCode, str | None]]) -> tuple[TopicResu
 def refuse(request: ShareAcknowledgeRequest, code: ErrorCode, version: int) -> ShareAcknowledgeResponse:
     """The error."""
     return ShareAcknowledgeResponse(error_code=code, error_message=code.name)
+
+
+def refuse_all(
+    call: Call, request: ShareAcknowledgeRequest, code: ErrorCode, version: int
+) -> ShareAcknowledgeResponse:
+    """The error: an error of partitions of each that the request names."""
+    if code not in OF_PARTITIONS:
+        return refuse(request, code, version)
+    places = [(topic.topic_id, each.partition) for topic in request.topics for each in topic.partitions]
+    return ShareAcknowledgeResponse(topics=_topics(dict.fromkeys(places, (code, code.name))))

@@ -16,7 +16,7 @@ from logstore.wire.handlers.call import Call
 from logstore.wire.handlers.share_sessions import FIRST_EPOCH, Member, Place
 from logstore.wire.handlers.shares.aborted import without_aborted
 from logstore.wire.handlers.shares.said import Said, check, place_of
-from logstore.wire.handlers.shares.share_acknowledge import outcomes
+from logstore.wire.handlers.shares.share_acknowledge import OF_PARTITIONS, outcomes
 from logstore.wire.handlers.then import then, then_ask
 from logstore.wire.messages.shares.acknowledged import Topic
 from logstore.wire.messages.shares.share_fetch import (
@@ -134,16 +134,16 @@ def _response(result: Taken, said: Said, refused: dict[Place, ErrorCode]) -> Sha
         found[place] = part._replace(acknowledge_error_code=code, acknowledge_error_message=message)
     return ShareFetchResponse(
         acquisition_lock_timeout_ms=result.lock_duration_ms,
-        topics=tuple(
-            TopicResult(topic_id, tuple(part for _, part in parts))
-            for topic_id, parts in groupby(_sorted_by_topic(found), key=lambda each: each[0][0])
-        ),
+        topics=_topics(found),
     )
 
 
-def _sorted_by_topic(found: dict[Place, PartitionResult]) -> list[tuple[Place, PartitionResult]]:
-    """Partitions of the same topic beside each other."""
-    return sorted(found.items(), key=lambda each: each[0])
+def _topics(found: dict[Place, PartitionResult]) -> tuple[TopicResult, ...]:
+    by_topic = sorted(found.items(), key=lambda each: each[0])
+    return tuple(
+        TopicResult(topic_id, tuple(part for _, part in parts))
+        for topic_id, parts in groupby(by_topic, key=lambda each: each[0][0])
+    )
 
 
 def _given(each: ShareFetchedPartition) -> PartitionResult:
@@ -159,3 +159,31 @@ def _given(each: ShareFetchedPartition) -> PartitionResult:
 def refuse(request: ShareFetchRequest, code: ErrorCode, version: int) -> ShareFetchResponse:
     """The error."""
     return ShareFetchResponse(error_code=code, error_message=code.name)
+
+
+def refuse_all(call: Call, request: ShareFetchRequest, code: ErrorCode, version: int) -> ShareFetchResponse:
+    """The error: an error of partitions of each that the session knows or the request names, and of what is
+    said of its records there."""
+    if code not in OF_PARTITIONS:
+        return refuse(request, code, version)
+    named = {
+        (topic.topic_id, each.partition): each.acknowledgements
+        for topic in request.topics
+        for each in topic.partitions
+    }
+    forgotten = {(topic.topic_id, each) for topic in request.forgotten_topics for each in topic.partitions}
+    known = call.node.share_sessions.places(Member(request.group_id or "", request.member_id or ""))
+    found = {
+        place: _refused(place, code, says_something=bool(named.get(place)))
+        for place in {*named, *known} - forgotten
+    }
+    return ShareFetchResponse(topics=_topics(found))
+
+
+def _refused(place: Place, code: ErrorCode, *, says_something: bool) -> PartitionResult:
+    refused = PartitionResult(place[1])
+    if code is not ErrorCode.INVALID_RECORD_STATE:
+        refused = refused._replace(error_code=code, error_message=code.name)
+    if says_something:
+        refused = refused._replace(acknowledge_error_code=code, acknowledge_error_message=code.name)
+    return refused
