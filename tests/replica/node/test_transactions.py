@@ -66,6 +66,23 @@ def test_all_or_nothing_at_several_leaders(cluster, remote):
     assert max(ends.values()) > 0
 
 
+def test_a_follower_tells_which_producers_it_remembers(cluster, remote):
+    """kafka-transactions.sh asks one broker for all of which it has a replica."""
+    t0, unknown = TopicPartition("t", 0), TopicPartition("t", PARTITIONS)
+    cluster.wait_for_isr(t0, 3)
+
+    def told(node):
+        return wait_for(node._broker.describe_producers((unknown, t0))).partitions
+
+    with remote.producer(transactional_id="a") as producer, producer.transaction():
+        producer.send("t", b"open", partition=0).result()
+        (leader,) = (told(node)[1] for node in cluster.nodes.values() if t0 in node.led)
+        assert leader.producers[0].transaction_first_offset == 0
+        for node in cluster.nodes.values():
+            eventually(lambda node=node: told(node)[1] == leader)
+            assert told(node)[0].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 def leads_elsewhere(cluster, node_id):
     leader = cluster.state_of(TRANSACTIONS).leader
     return leader is not None and leader.node_id != node_id
