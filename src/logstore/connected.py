@@ -58,7 +58,7 @@ from logstore.serializing import DecoderChoice, EncoderChoice
 from logstore.warning import warn
 from logstore.wire.remote.broker import CLIENT_ID, RemoteBroker
 from logstore.wire.remote.dialing import Tls
-from logstore.wire.remote.settings import RemoteConfig, Sasl
+from logstore.wire.remote.settings import RemoteConfig, Sasl, check_sasl
 from logstore.wire.remote.translate.moving import Reassign
 from logstore.wire.security.tls import check_client_tls
 
@@ -99,7 +99,7 @@ def connect(
     Raises:
         RetriableError: no broker answers within ``request_timeout_ms``; says why.
         StorageError: the process may have no more files open.
-        UsageError: an address is none, or the broker does not let us in.
+        UsageError: an address is none, an argument is of the wrong type, or the broker does not let us in.
         InvalidConfigError: an unknown name or a bad value.
     """
     store = prepare_connection(*addresses, client_id=client_id, tls=tls, sasl=sasl, config=config, **settings)
@@ -122,12 +122,13 @@ def prepare_connection(
     """What :func:`connect` returns, before any broker has answered: each use connects as far as it has to.
 
     Raises:
-        UsageError: an address is none.
+        UsageError: an address is none, or ``tls`` or ``sasl`` is of the wrong type.
         InvalidConfigError: an unknown name or a bad value.
     """
     named = tuple(each for given in addresses for each in _addresses_in(given))
     chosen = choose_settings(RemoteConfig, config, settings, arguments=("client_id", "tls", "sasl"))
     check_client_tls(tls, "tls")
+    check_sasl(sasl, "sasl")
     broker = RemoteBroker(named, client_id=client_id, tls=tls, sasl=sasl, config=chosen)
     return RemoteStore(broker, chosen)
 

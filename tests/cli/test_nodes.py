@@ -18,6 +18,7 @@ from logstore.cli import nodes
 from logstore.cli.nodes import read_node_file
 from logstore.cli.serving import Serving, run_plain
 from logstore.errors import LockedError, UsageError
+from logstore.replica import FileCoordinator
 
 LINES = {"directory": '"data"', "node_id": "7", "coordinator": '"common"', "listener": '"127.0.0.1:0"'}
 
@@ -133,6 +134,18 @@ def test_a_node_id_that_is_in_use_is_no_directory_that_is(write, monkeypatch, ca
     monkeypatch.setattr(nodes, "Node", refuse)
     assert run_plain(Serving(config=write(), is_quiet=True)) == 3
     assert "error: node id 7 is in use by 127.0.0.1:9092, in its life 1. Stop that" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_new_cluster", [False, True])
+def test_a_damaged_coordinator_is_no_store_to_be_verified(write, tmp_path, capsys, is_new_cluster):
+    FileCoordinator(tmp_path / "common").close()
+    (snapshot,) = tmp_path.glob("common/log-*/snapshot")
+    snapshot.write_bytes(b"torn")
+    assert run_plain(Serving(config=write(), is_new_cluster=is_new_cluster)) == 3
+    told = capsys.readouterr().err
+    assert str(snapshot) in told
+    assert f"Put back what was there; if that is lost, move {tmp_path / 'common'} away" in told
+    assert "logstore verify" not in told
 
 
 def test_a_lost_coordinator_is_not_made_again_by_accident(write, tmp_path):

@@ -284,6 +284,8 @@ class PartitionMetadata(NamedTuple):
     leader_epoch: int
     replica_ids: tuple[int, ...]
     isr_ids: tuple[int, ...]
+    eligible_ids: tuple[int, ...] = ()
+    """Those that are not in sync, and have all that was acknowledged: they may be elected (KIP-966)."""
 
     @property
     def is_somewhere(self) -> bool:

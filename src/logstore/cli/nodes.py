@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import tomllib
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final, NamedTuple
 
 from logstore.cli import streams
 from logstore.cli.ending import LOOK_SECONDS, until_told
 from logstore.cli.escaping import escaped, json_text
 from logstore.config import StoreConfig, TopicConfig, parse_settings
-from logstore.errors import InvalidConfigError, LockedError, RetriableError, UsageError
+from logstore.errors import (
+    CorruptionError,
+    InvalidConfigError,
+    LockedError,
+    RetriableError,
+    StorageError,
+    UsageError,
+)
 from logstore.files import OsFiles, parent_of, read_small_file
 from logstore.replica.coordination.coordinator import TreeCoordinator
 from logstore.replica.coordination.interface import SESSION_MS, Coordinator
@@ -220,14 +228,33 @@ def _leave_lost_cluster(wanted: NodeFile) -> None:
 
     Raises:
         UsageError: the coordinator has a cluster, or the directory is no node's.
+        StorageError: it is damaged.
     """
     kind, options = _kind_of(wanted.coordinator, wanted.session_ms, wanted.zookeeper_login)
-    if kind.exists(**options):
+    with _damage_of(wanted.coordinator):
+        is_there = kind.exists(**options)
+    if is_there:
         raise UsageError(
             f"{wanted.coordinator} has a cluster; --new-cluster is for a coordinator that has lost its own. "
             "Start the node without it"
         )
     leave_cluster(wanted.directory)
+
+
+@contextmanager
+def _damage_of(coordinator: str) -> Iterator[None]:
+    """What is wrong with the coordinator is told with what to do about that: it is no store, which could be
+    verified."""
+    try:
+        yield
+    except CorruptionError as error:
+        if error.path is None or not error.path.startswith(coordinator):
+            raise
+        raise StorageError(
+            None,
+            f"{error}. Put back what was there; if that is lost, move {coordinator} away, and the node that "
+            "has everything can begin a new cluster: logstore serve --config FILE --new-cluster",
+        ) from None
 
 
 def serve_node(path: str, *, is_new_cluster: bool = False, is_json: bool, is_quiet: bool) -> None:
@@ -239,6 +266,7 @@ def serve_node(path: str, *, is_new_cluster: bool = False, is_json: bool, is_qui
 
     Raises:
         LogstoreError: as :func:`logstore.open` and :class:`.Node`; or the node's disk has failed.
+        StorageError: the coordinator is damaged.
         FencedError: the directory was moved, removed or replaced.
         OSError: standard output cannot be written.
     """
@@ -253,22 +281,24 @@ def serve_node(path: str, *, is_new_cluster: bool = False, is_json: bool, is_qui
         _leave_lost_cluster(wanted)
     with ExitStack() as stack:
         store = stack.enter_context(open_store(wanted.directory, config=config))
-        coordinator = open_coordinator(
-            wanted.coordinator,
-            wanted.session_ms,
-            cluster_id_for(store),
-            wanted.zookeeper_login,
-            create=not was_node(store),
-        )
+        with _damage_of(wanted.coordinator):
+            coordinator = open_coordinator(
+                wanted.coordinator,
+                wanted.session_ms,
+                cluster_id_for(store),
+                wanted.zookeeper_login,
+                create=not was_node(store),
+            )
         stack.callback(coordinator.close)
         try:
-            node = Node(
-                store,
-                wanted.node_id,
-                coordinator=coordinator,
-                **wanted.options,
-                config=ListenerConfig(**found[ListenerConfig]),
-            )
+            with _damage_of(wanted.coordinator):
+                node = Node(
+                    store,
+                    wanted.node_id,
+                    coordinator=coordinator,
+                    **wanted.options,
+                    config=ListenerConfig(**found[ListenerConfig]),
+                )
         except LockedError as error:  # another process has the node id, and not the directory
             raise RetriableError(f"{error.held}. Stop that node, or give another node_id in {path}") from None
         stack.enter_context(node)

@@ -7,9 +7,11 @@ import pytest
 from logstore.broker.codes import ErrorCode
 from logstore.model import TopicPartition
 from logstore.wire.apis import ApiKey
+from logstore.wire.messages.cluster import describe_topic_partitions as describing
 from logstore.wire.messages.parts import CurrentLeader, NodeEndpoint
 from logstore.wire.messages.records import fetch as fetching
 from logstore.wire.messages.records import produce as producing
+from tests.replica.node.cluster import eventually
 from tests.replica.node.test_node import create, send
 from tests.wire.raw_client import RawClient
 
@@ -55,3 +57,19 @@ def test_a_refusal_names_the_leader(cluster, fetch_version, produce_version):
         assert fetched.node_endpoints == (there if fetch_version >= 16 else ())
         assert written.current_leader == (told if produce_version >= 10 else CurrentLeader())
         assert produced.node_endpoints == (there if produce_version >= 10 else ())
+
+
+def test_who_may_be_elected_is_told_beside_who_is_in_sync(cluster):
+    """To kafka-topics.sh (KIP-966)."""
+    create(cluster, min_insync_replicas=2)
+    cluster.wait_for_isr(T, 3)
+    leader = cluster.leader_of(T)
+    others = [each for each in cluster.nodes if each != leader.node_id]
+    for each in others:
+        cluster.stop(each)
+        eventually(lambda each=each: each not in {known.node_id for known in cluster.state_of(T).isr})
+    with RawClient(leader.address) as client:
+        request = describing.DescribeTopicPartitionsRequest((describing.TopicWanted("t"),))
+        (found,) = client.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, request, 0).topics[0].partitions
+    assert (found.isr, found.eligible_replicas) == ((leader.node_id,), (others[1],))
+    assert found.last_known_eligible_replicas == ()

@@ -24,6 +24,7 @@ from logstore.wire.messages.topics import (
     create_topics,
     describe_configs,
     incremental_alter_configs,
+    list_config_resources,
 )
 from tests.replica.node.cluster import Cluster, eventually
 from tests.wire.raw_client import RawClient
@@ -187,3 +188,12 @@ def test_how_fast_a_node_catches_up_is_seen_and_changed_by_tools_of_all_versions
     refused = alter_all(client, _BROKER, "", **leaders)
     assert refused.error_code == ErrorCode.INVALID_REQUEST
     assert "name one broker" in refused.error_message
+
+
+def test_all_nodes_are_listed_by_any(cluster):
+    """Clients ask one, and take what it names for all that have settings."""
+    for node in cluster.nodes.values():
+        with RawClient(node.address) as asking:
+            request = list_config_resources.ListConfigResourcesRequest((_BROKER,))
+            found = asking.ask(ApiKey.LIST_CONFIG_RESOURCES, request, 1).config_resources
+        assert [each.resource_name for each in found] == ["1", "2", "3"]

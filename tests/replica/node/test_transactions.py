@@ -7,8 +7,13 @@ import pytest
 
 import logstore
 from logstore.broker.codes import ErrorCode
-from logstore.broker.pending import wait_for
+from logstore.broker.pending import Answered, wait_for
 from logstore.broker.requests import CreateTopicsRequest, NewTopic
+from logstore.broker.transactions.requests import (
+    AddPartitionsResult,
+    AddPartitionsToTransaction,
+    TransactionalProducer,
+)
 from logstore.errors import ProducerFencedError
 from logstore.model import Isolation, TopicPartition
 from logstore.replica.node import marking
@@ -64,6 +69,38 @@ def test_all_or_nothing_at_several_leaders(cluster, remote):
     assert remote.offsets("g")[TopicPartition("t", 0)].offset == 2
     ends = {node_id: cluster.log(node_id, TRANSACTIONS).log_end_offset for node_id in cluster.nodes}
     assert max(ends.values()) > 0
+
+
+def test_a_follower_tells_which_producers_it_remembers(cluster, remote):
+    """kafka-transactions.sh asks one broker for all of which it has a replica."""
+    t0, unknown = TopicPartition("t", 0), TopicPartition("t", PARTITIONS)
+    cluster.wait_for_isr(t0, 3)
+
+    def told(node):
+        return wait_for(node._broker.describe_producers((unknown, t0))).partitions
+
+    with remote.producer(transactional_id="a") as producer, producer.transaction():
+        producer.send("t", b"open", partition=0).result()
+        (leader,) = (told(node)[1] for node in cluster.nodes.values() if t0 in node.led)
+        assert leader.producers[0].transaction_first_offset == 0
+        for node in cluster.nodes.values():
+            eventually(lambda node=node: told(node)[1] == leader)
+            assert told(node)[0].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_partition_that_is_news_to_the_coordinator_fails_no_batch_of_the_others(
+    cluster, remote, monkeypatch
+):
+    """A client sends both again."""
+    coordinator = cluster.state_of(TRANSACTIONS).leader.node_id
+    node = next(each for each in cluster.nodes.values() if each.node_id != coordinator)
+    new, known = TopicPartition("t", 0), TopicPartition("t", 1)
+    told = {new: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, known: ErrorCode.OPERATION_NOT_ATTEMPTED}
+    monkeypatch.setattr(node._broker._peers, "ask", lambda *_: Answered(AddPartitionsResult(told)))
+    producer = TransactionalProducer("a", 1, 0)
+    wanted = AddPartitionsToTransaction(producer, (new, known), is_implied=True)
+    result = wait_for(node._broker.add_partitions_to_transaction(wanted))
+    assert set(result.errors.values()) == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
 
 def leads_elsewhere(cluster, node_id):

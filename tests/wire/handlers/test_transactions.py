@@ -10,11 +10,12 @@ import logstore
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Answered
 from logstore.broker.requests import OffsetCommitResult
-from logstore.broker.transactions.requests import DescribedTransaction
+from logstore.broker.transactions.requests import AddPartitionsResult, DescribedTransaction
 from logstore.broker.transactions.states import TransactionState
 from logstore.logdir.acls import Operation, ResourceType
 from logstore.model import Isolation
 from logstore.wire.apis import APIS, ApiKey
+from logstore.wire.messages.records import produce
 from logstore.wire.messages.transactions import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -126,6 +127,32 @@ class TestLife:
                 producer.epoch, producer.sequences = ended.producer_epoch, {}
             else:
                 assert (ended.producer_id, ended.producer_epoch) == (-1, -1)
+
+    def test_one_partition_that_is_refused_takes_no_batch_from_the_others(
+        self, asking, producer, monkeypatch
+    ):
+        """In a cluster, one that has got a marker meanwhile is refused alone."""
+        broker = asking.rig.broker
+        add_all = broker.add_partitions_to_transaction
+
+        def but_one(request):
+            errors = asking.rig.now(add_all(request)).errors
+            return Answered(AddPartitionsResult({**errors, T1: ErrorCode.CONCURRENT_TRANSACTIONS}))
+
+        monkeypatch.setattr(broker, "add_partitions_to_transaction", but_one)
+        stamp = {"producer_id": producer.producer_id, "producer_epoch": producer.epoch}
+        batch = batch_of([b"v"], asking.rig.clock.now_ms(), transactional=True, base_sequence=0, **stamp)
+        partitions = tuple([produce.Partition(each.partition, batch) for each in (T1, T0)])
+        request = produce.ProduceRequest(
+            producer.me[0], -1, 5_000, (produce.Topic("t", partitions=partitions),)
+        )
+        (topic,) = asking.ask(ApiKey.PRODUCE, request, 12).topics
+        assert [(each.error_code, each.base_offset) for each in topic.partitions] == [
+            (ErrorCode.NOT_ENOUGH_REPLICAS, -1),
+            (OK, 0),
+        ]
+        assert end(asking, producer.me, 5).error_code == OK
+        assert (values(asking, T0), values(asking, T1)) == ([b"v"], [])
 
     def test_an_older_producer_is_shut_out_in_words_that_it_knows(self, asking, producer):
         Transactional(asking.rig).start()

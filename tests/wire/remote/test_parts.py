@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import logstore
 from logstore.broker.codes import ErrorCode
 from logstore.broker.requests import FetchPartition, FetchRequest
 from logstore.errors import InvalidConfigError, LogstoreError, UnsupportedVersionError, UsageError
@@ -143,6 +144,14 @@ def test_addresses():
     for wrong in ("", "host", "host:", ":1", "host:0", "host:65536", "host:x", "a\0b/c", b"h:1", None, 9092):
         with pytest.raises(UsageError, match="is no address"):
             parse_address(wrong)
+
+
+@pytest.mark.parametrize("wrong", [("alice", "secret"), {"password": "secret"}, "secret", True])
+def test_what_is_no_login_is_told_at_once(wrong):
+    """Without its value, in which a password may be."""
+    with pytest.raises(UsageError, match=r"sasl is a \w+; it must be logstore.connected.Sasl") as caught:
+        logstore.connect("127.0.0.1:9", sasl=wrong)
+    assert "secret" not in str(caught.value)
 
 
 def test_settings():

@@ -33,7 +33,8 @@ class AddPartitionsToTransaction(NamedTuple):
 
 
 class AddPartitionsResult(NamedTuple):
-    """All partitions are in the transaction, or none."""
+    """All partitions are in the transaction, or none. In a cluster one may take no batch for all that: it
+    has got a marker since."""
 
     errors: Mapping[TopicPartition, ErrorCode]
 

@@ -90,6 +90,7 @@ _LEADS_NO_MORE = frozenset(
 """What the log says if its role has changed since the look at it."""
 _NO_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 _WHY_NOT = "this node does not lead the partition"
+_HAS_NONE = "this node has no replica of the partition"
 
 
 class Changing(Protocol):
@@ -269,13 +270,19 @@ class NodeBroker(ShareBroker):
         return Answered(OffsetsForLeaderEpochResult(found))
 
     def describe_producers(self, partitions: tuple[TopicPartition, ...]) -> Pending[DescribeProducersResult]:
-        ask = super().describe_producers
-        found = self._of_led(
-            tuple(map(_One, partitions)),
-            lambda led: _now(ask(tuple([each.partition for each in led]))).partitions,
-            lambda partition, code: DescribedProducers(partition, code, message=_WHY_NOT),
+        """A follower is asked, too: for what hangs there (``kafka-transactions.sh find-hanging``)."""
+        held = tuple([each for each in partitions if each in self._replicas])
+        found = iter(_now(super().describe_producers(held)).partitions)
+        return Answered(
+            DescribeProducersResult(
+                tuple(
+                    next(found)
+                    if each in self._replicas
+                    else DescribedProducers(each, self._why_not_here(each), message=_HAS_NONE)
+                    for each in partitions
+                )
+            )
         )
-        return Answered(DescribeProducersResult(found))
 
     def delete_records(self, request: DeleteRecordsRequest) -> Pending[DeleteRecordsResult]:
         ask = super().delete_records
@@ -388,4 +395,5 @@ def _partition(view: View, number: int, state: PartitionState) -> PartitionMetad
         state.leader_epoch,
         state.replicas,
         tuple(each.node_id for each in state.isr),
+        tuple(each.node_id for each in state.eligible),
     )

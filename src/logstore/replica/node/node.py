@@ -55,7 +55,7 @@ from logstore.wire.addresses import Address
 from logstore.wire.listener.listener import Listener
 from logstore.wire.remote.dialing import Tls
 from logstore.wire.remote.following import LeaderLink, Links
-from logstore.wire.remote.settings import Sasl
+from logstore.wire.remote.settings import Sasl, check_sasl
 from logstore.wire.security.acls import kept_acls
 from logstore.wire.security.security import protocol_of
 from logstore.wire.security.tls import check_client_tls
@@ -708,8 +708,7 @@ def _check_rest(rack: object, peer_tls: object, peer_sasl: object) -> None:
             f"rack is {shown(rack)}; it must be a name of at most {_MAX_RACK_BYTES} bytes, or None"
         )
     check_client_tls(peer_tls, "peer_tls")
-    if peer_sasl is not None and not isinstance(peer_sasl, Sasl):
-        raise UsageError(f"peer_sasl is {shown(peer_sasl)}; it must be a logstore.connected.Sasl, or None")
+    check_sasl(peer_sasl, "peer_sasl")
 
 
 def _is_replica(view: View, partition: TopicPartition, node_id: int) -> bool:

@@ -52,9 +52,10 @@ _ON_THE_WAY: Final = frozenset(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
     }
 )
-"""The coordinator was not reached, or does not know of the partition yet."""
+"""The coordinator was not reached, or does not know yet of the partition, or of another of the request."""
 
 
 class TransactionBroker(GroupBroker):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from logstore.config import Checked, check_choice, check_range
-from logstore.errors import InvalidConfigError
+from logstore.errors import InvalidConfigError, UsageError
 from logstore.wire.frames import MAX_FRAME_BYTES
 
 _MAX_INT32 = 2**31 - 1
@@ -42,6 +42,18 @@ class Sasl(Checked):
             value = getattr(self, name)
             if type(value) is not str or not value or "\0" in value:
                 raise InvalidConfigError(f"sasl: {name} must be text, without zero characters, and not empty")
+
+
+def check_sasl(given: object, name: str) -> None:
+    """
+    Raises:
+        UsageError: an argument is neither a login nor None.
+    """
+    if given is not None and not isinstance(given, Sasl):
+        what = f"a {type(given).__name__}"  # not the value: a password may be in it
+        raise UsageError(
+            f"{name} is {what}; it must be logstore.connected.Sasl(username=..., password=...), or None"
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

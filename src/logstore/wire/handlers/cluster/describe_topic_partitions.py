@@ -96,7 +96,7 @@ def _partition(found: PartitionMetadata) -> Partition:
         found.leader_epoch,
         found.replica_ids,
         found.isr_ids,
-        eligible_replicas=(),
+        eligible_replicas=found.eligible_ids,
         last_known_eligible_replicas=(),
     )
 

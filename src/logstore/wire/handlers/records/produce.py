@@ -92,7 +92,11 @@ def _append(call: Call, asked: ToAppend, version: int) -> Pending[Appended]:
         if added.error is ErrorCode.NONE:
             return call.broker.produce(asked)
         why = f"the transaction of {asked.transactional_id!r} does not take its partition"
-        refused = {each: ProducedPartition(each, code, message=why) for each, code in added.errors.items()}
+        refused = {
+            each: ProducedPartition(each, code, message=why)
+            for each, code in added.errors.items()
+            if code is not ErrorCode.NONE  # a marker may have come into some of them since
+        }
         return _append_but(call, asked, refused)
 
     return then_ask(call.broker.add_partitions_to_transaction(adds), append)

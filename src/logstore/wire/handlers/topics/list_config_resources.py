@@ -25,7 +25,7 @@ _TYPES: Final = frozenset(resources.ConfigResource)
 def answer(
     call: Call, request: ListConfigResourcesRequest, version: int
 ) -> Pending[ListConfigResourcesResponse]:
-    """The topics, the broker, and the groups that were given settings. Client metrics have none here."""
+    """The topics, the brokers, and the groups that were given settings. Client metrics have none here."""
     if not call.allows_cluster(Operation.DESCRIBE_CONFIGS):
         return Answered(refuse(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, version))
     wanted = frozenset(request.resource_types) or _TYPES
@@ -40,10 +40,9 @@ def answer(
 
 def _listed(call: Call, wanted: frozenset[int], found: MetadataResult) -> ListConfigResourcesResponse:
     kinds = resources.ConfigResource
-    node_id = str(call.node.node_id)
     names = {
         kinds.TOPIC: [each.name for each in found.topics],
-        kinds.BROKER: [node_id],
+        kinds.BROKER: [str(each.node_id) for each in call.node.brokers()],
         kinds.BROKER_LOGGER: [],
         kinds.CLIENT_METRICS: [],
         kinds.GROUP: call.node.group_settings.names(),
