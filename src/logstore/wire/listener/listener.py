@@ -91,7 +91,7 @@ class ServedBroker(Broker, Protocol):
 class Listener(BoundToProcess):
     """Clients connect here. Use it in a ``with`` statement, or call :meth:`close`.
 
-    Cost: one thread, and up to ``num_request_threads`` while there is work; about 10 KiB for an idle client.
+    Cost: one thread, and up to ``num_request_threads`` while there is work; about 4 KiB for an idle client.
     """
 
     def __init__(
