@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import random
 import threading
+import time
 import warnings
+import weakref
 from datetime import UTC, datetime
 from itertools import pairwise
 
@@ -512,3 +515,24 @@ def test_a_child_process_is_refused(rig):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(producer)
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_of_a_producer_that_is_gone_a_store_keeps_only_what_it_has_counted(tmp_path, closes):
+    """Programs make one for each of their requests, ten thousands in the life of a store. 1 s."""
+    with logstore.open(tmp_path / "store") as store:
+        store.require_topic("orders")
+        producer = store.producer()
+        producer.send("orders", b"paid").result()
+        if closes:
+            producer.close()
+        gone = weakref.ref(producer)
+        del producer
+        deadline = time.monotonic() + 5
+        while gone() is not None and time.monotonic() < deadline:  # an open one has a thread for a second
+            gc.collect()
+            time.sleep(0.01)
+        assert gone() is None
+        metrics = store.metrics()
+        assert metrics.total("logstore_producer_delivered_records") == 1
+        assert metrics.total("logstore_producer_buffered_bytes") == 0

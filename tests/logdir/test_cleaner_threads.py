@@ -59,6 +59,12 @@ def no_thread_is_left():
 
 
 @pytest.fixture
+def looks_up_seldom(monkeypatch):
+    """A round that sleeps does not notice that it is waited for. Comes before ``sleeping``."""
+    monkeypatch.setattr("logstore.partition.writing.turn._LONGEST_PAUSE_SECONDS", HOUR_MS / 1000)
+
+
+@pytest.fixture
 def sleeping(tmp_path):
     """A store with a round under way that sleeps."""
     with open_store(tmp_path / "store", SLOW) as store:
@@ -325,7 +331,7 @@ def test_wake_wakes(tmp_path):
         wait_for(lambda: record_count(log) < 35)
 
 
-def test_compacting_by_hand_waits_for_the_round_under_way_and_ends_with_the_store(sleeping):
+def test_compacting_by_hand_waits_for_the_round_under_way_and_ends_with_the_store(looks_up_seldom, sleeping):
     store, _, _ = sleeping
     seen = []
 
@@ -356,6 +362,19 @@ def test_stores_open_and_close_while_they_are_cleaned(tmp_path):
         assert unfinished_files(tmp_path) == []
     with open_store(tmp_path / "store") as store:
         assert latest_of(store["t"][0]) == latest
+
+
+@pytest.mark.parametrize("call", [Log.compact, lambda log: log.erase(keys=[b"k0"])], ids=["compact", "erase"])
+def test_who_calls_does_not_wait_for_a_round_that_sleeps(sleeping, call):
+    """The limit is for the background: from then on the round goes on without it."""
+    _, log, latest = sleeping
+    calling = threading.Thread(target=call, args=(log,), daemon=True)
+    calling.start()
+    calling.join(10)
+    assert not calling.is_alive()
+    found = latest_of(log)
+    assert found | {b"k0": latest[b"k0"]} == latest
+    assert record_count(log) < 35
 
 
 # Forks ------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from logstore.config import StoreConfig, TopicConfig, parse_settings
 from logstore.errors import LogstoreError
 from logstore.store import open_store
 from logstore.wire.handlers.settings import ListenerConfig
+from logstore.wire.listener.spare_memory import share_pools
 
 if TYPE_CHECKING:
     from logstore.wire.security.tls import ServerTls
@@ -59,6 +60,7 @@ def serve(wanted: Serving) -> None:
         InvalidConfigError: there is no such setting, or its value is no such value.
         OSError: standard output cannot be written.
     """
+    share_pools()
     if wanted.config is not None:
         from logstore.cli.nodes import serve_node  # few processes are one
 

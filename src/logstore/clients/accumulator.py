@@ -142,6 +142,7 @@ class Accumulator:
     """Of one producer."""
 
     __slots__ = (
+        "__weakref__",
         "_clock",
         "_config",
         "_has_room",

@@ -44,7 +44,8 @@ class ProducerCounts:
     )
 
     def __init__(self, buffer: Buffer | None = None) -> None:
-        self._buffer = buffer
+        self._buffer = None if buffer is None else weakref.ref(buffer)
+        """Weak: a store keeps the counts of a producer until that is gone, and the buffer knows it."""
         self.delivered_record_count = 0
         self.delivered_bytes = 0
         """Of encoded batches."""
@@ -57,7 +58,8 @@ class ProducerCounts:
 
     def buffered_bytes(self) -> int:
         """The memory of the records that are not delivered yet."""
-        return 0 if self._buffer is None else self._buffer.used_bytes()
+        buffer = None if self._buffer is None else self._buffer()
+        return 0 if buffer is None else buffer.used_bytes()
 
     def note_delivered(self, record_count: int, size_bytes: int, elapsed_ms: int) -> None:
         """A batch was delivered."""

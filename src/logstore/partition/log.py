@@ -569,7 +569,8 @@ class Log(CheckableLog):
         dirty enough. The active segment, records from the last stable offset on, and those younger than
         ``min_compaction_lag_ms`` are left alone. Offsets never change. Tombstones are removed by the first
         compaction that runs ``delete_retention_ms`` after the one that first met them. Readers and appends go
-        on meanwhile; a second compaction waits for the first.
+        on meanwhile; a second compaction waits for the first, and one of the background goes on without its
+        limit then.
 
         Does nothing if the log is not dirty enough (see :meth:`dirtiness`), unless ``now``.
 

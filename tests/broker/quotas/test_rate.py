@@ -1,7 +1,9 @@
 """Rates over windows, beside a plain model that keeps every amount and does exact sums."""
 
 from fractions import Fraction
+from itertools import chain
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,35 +18,50 @@ class PlainRate:
     """By the words of the module: nothing is forgotten, and everything is added up again, exactly."""
 
     def __init__(self, count, size_ms):
-        self.count, self.size_ms, self.events = count, size_ms, []
+        self.count, self.size_ms, self.events, self.quota = count, size_ms, [], None
 
     def windows(self, now_ms):
-        """(start, amount) of those that count now."""
+        """The events of those that count now: of each [when, how much, until when its delay is]."""
         windows = []
-        for at_ms, amount, delay_ms in self.events:
-            if not windows or at_ms - windows[-1][0] >= self.size_ms:
-                windows.append((at_ms, []))
-            windows[-1][1].append((amount, at_ms + delay_ms))
-        while (
-            windows and now_ms - max(until_ms for _, until_ms in windows[0][1]) >= self.count * self.size_ms
-        ):
+        for event in self.events:
+            if not windows or event[0] - windows[-1][0][0] >= self.size_ms:
+                windows.append([])
+            windows[-1].append(event)
+        while windows and now_ms - max(until_ms for *_, until_ms in windows[0]) >= self.count * self.size_ms:
             del windows[0]
-        return [(start_ms, sum(amount for amount, _ in events)) for start_ms, events in windows]
+        return windows
 
     def charge(self, amount, quota, now_ms):
-        """The delay, by Kafka's formula."""
-        self.events.append((now_ms, amount, 0))
+        """The delay."""
+        if quota != self.quota:
+            self._go_by(quota, now_ms)
+        self.events.append([now_ms, amount, now_ms])
+        return self._delay_ms(now_ms)
+
+    def _go_by(self, quota, now_ms):
+        """Delays by another quota do not count; what counts without them is paid for by this one."""
+        self.quota = quota
+        for window in self.windows(now_ms):
+            for event in window:
+                event[2] = min(event[2], window[0][0] + self.size_ms)
+        counted = self.windows(now_ms)
+        delay_ms = self._delay_ms(now_ms) if counted else 0
+        for event in chain(*counted) if delay_ms else []:
+            event[2] = now_ms + delay_ms
+
+    def _delay_ms(self, now_ms):
+        """By Kafka's formula."""
         windows = self.windows(now_ms)
-        span_ms = now_ms - windows[0][0]
+        span_ms = now_ms - windows[0][0][0]
         while span_ms < (self.count - 1) * self.size_ms:
             span_ms += self.size_ms
-        rate = Fraction(sum(amount for _, amount in windows) * 1000, span_ms)
-        delay_ms = (rate - quota) / quota * span_ms
+        rate = Fraction(sum(amount for _, amount, _ in chain(*windows)) * 1000, span_ms)
+        delay_ms = (rate - self.quota) / self.quota * span_ms
         return min(max(round(delay_ms), 0), LONGEST_DELAY_MS)
 
     def note_delay(self, delay_ms):
         """The delay that was told for the last amount."""
-        self.events[-1] = (*self.events[-1][:2], delay_ms)
+        self.events[-1][2] += delay_ms
 
 
 some = settings(suppress_health_check=list(HealthCheck))
@@ -69,6 +86,24 @@ def test_delays_are_those_of_the_plain_model(count, size_ms, steps):
         delay_ms = rate.charge(amount, quota, now_ms)
         assert abs(delay_ms - plain.charge(amount, quota, now_ms)) <= 1  # floating point
         plain.note_delay(delay_ms)
+
+
+@pytest.mark.parametrize("at_ms", [20_000, 9_000_000, 9_990_000])
+def test_after_a_quota_that_was_far_too_low_no_more_than_usual_comes_at_once(at_ms):
+    """A window that waits for hours is no time in which nothing was used, as soon as the quota is another."""
+    rate = WindowedRate(11, 1_000)
+    assert rate.charge(10_000_000, 1_000, 0) == 9_990_000
+    assert rate.charge(10_000_000, 1_000_000, at_ms) == 0
+    assert rate.charge(1_000_000, 1_000_000, at_ms) == 1_000
+
+
+def test_what_was_used_before_a_quota_was_lowered_is_paid_for_by_it():
+    rate = WindowedRate(11, 1_000)
+    for second in range(10):
+        assert rate.charge(10_000, 10_000, second * 1_000) == 0
+    assert rate.charge(1_000, 1_000, 10_000) == 91_000
+    assert rate.charge(1, 1_000, 101_000) == 1
+    assert rate.charge(1_000, 1_000, 101_001) == 1_000
 
 
 def test_what_the_whole_windows_let_through_comes_at_once_and_no_more():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import random
 import socket
@@ -320,6 +321,34 @@ def test_a_client_that_takes_no_answers_is_closed_and_costs_the_others_nothing(s
             assert other.ask(ApiKey.API_VERSIONS, ApiVersionsRequest(), 0).error_code == 0
             assert time.monotonic() - began < 1
         wait_until(lambda: listener.connection_count == 1)
+
+
+def test_clients_that_take_no_answers_share_the_memory_for_records(store, tmp_path):
+    """Each asks for 8 MiB. What is left goes to the reader beside them, in small pieces. Through a Unix
+    socket: of those the system itself holds little."""
+    most_bytes = 4 << 20
+    log = store.create_topic("t")[0]
+    log.extend([bytes(100_000)] * 80)
+    part = fetch.Partition(0, fetch_offset=0, max_bytes=8 << 20)
+    much = fetch.FetchRequest(
+        max_wait_ms=0, min_bytes=1, max_bytes=8 << 20, topics=(fetch.Topic("t", partitions=(part,)),)
+    )
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(store.listen(str(tmp_path / "s"), fetch_memory_bytes=most_bytes))
+        lent = listener._node.answer_memory
+        deaf = [stack.enter_context(RawClient(listener.address)) for _ in range(10)]
+        for client in deaf:
+            client.send(ApiKey.FETCH, much, FETCH)
+        wait_until(lambda: lent.lent_bytes > most_bytes // 2)
+        with (
+            stack.enter_context(logstore.connect(listener.address)) as remote,
+            remote.consumer("t") as reader,
+        ):
+            assert len(list(reader.drain())) == 80
+        assert lent.lent_bytes <= most_bytes + len(deaf) * (512 << 10)
+        for client in deaf:
+            client.close()
+        wait_until(lambda: lent.lent_bytes == 0)
 
 
 def test_too_many_clients_are_turned_away(store):

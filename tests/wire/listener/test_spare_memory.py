@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import subprocess
 import sys
 
@@ -42,3 +43,37 @@ def test_memory_that_was_freed_is_given_back():
     before, after = map(int, made.stdout.split())
     assert before > 80 << 20
     assert after < before / 2
+
+
+POOLS = """
+import ctypes, sys, threading
+from logstore.wire.listener.spare_memory import share_pools
+
+share_pools()
+together = threading.Barrier(12)
+
+def allocate():
+    block = bytes(10_000)
+    together.wait()
+
+threads = [threading.Thread(target=allocate) for _ in range(12)]
+for each in threads: each.start()
+for each in threads: each.join()
+c = ctypes.CDLL(None)
+c.fdopen.restype = ctypes.c_void_p
+c.malloc_info.argtypes = [ctypes.c_int, ctypes.c_void_p]
+c.malloc_info(0, c.fdopen(1, b"w"))
+c.fflush(None)
+"""
+
+
+@pytest.mark.parametrize(("said", "most"), [({}, 2), ({"MALLOC_ARENA_MAX": "1"}, 1)])
+def test_threads_share_two_pools_unless_the_user_has_said_how_many(said, most):
+    """A process that serves keeps the end of each. 0.2 s."""
+    if sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "malloc_info"):
+        pytest.skip("no malloc_info here")
+    environment = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"} | said
+    made = subprocess.run(
+        [sys.executable, "-c", POOLS], capture_output=True, text=True, check=True, env=environment
+    )
+    assert 1 <= made.stdout.count("<heap nr=") <= most

@@ -6,11 +6,16 @@ Lock: ``_lock`` is held while a compaction runs. Never take it with the log's lo
 from __future__ import annotations
 
 import threading
+import time
 from types import TracebackType
+from typing import Final
 
 from logstore.errors import ClosedError, UsageError
 from logstore.model import TopicPartition
 from logstore.turns import Latch
+
+_LONGEST_PAUSE_SECONDS: Final = 0.1
+"""After so long a compaction that sleeps looks whether somebody waits for it."""
 
 
 class CompactionTurn:
@@ -22,6 +27,8 @@ class CompactionTurn:
         self._thread_id: int | None = None
         """The thread whose turn it is. If the lock is free: the thread that an interrupt stopped."""
         self._ended = Latch()
+        self._is_awaited = False
+        """Whether another has come for the turn since it began."""
 
     def own_lock(self) -> threading.Lock:
         """The lock, to be named before the turn in a ``with`` statement; it waits for the compaction before.
@@ -35,10 +42,12 @@ class CompactionTurn:
             raise UsageError(
                 f"a progress callback of {self._partition} called compact() or erase() while one is running"
             )
+        self._is_awaited = True
         return self._lock
 
     def __enter__(self) -> None:
         self._thread_id = threading.get_ident()
+        self._is_awaited = False
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -51,12 +60,15 @@ class CompactionTurn:
         return self._lock.locked()
 
     def sleep(self, delay_ms: int) -> None:
-        """Pause the compaction. Ends at once when the log is closed.
+        """Pause the compaction, unless somebody waits for it. Ends at once when the log is closed.
 
         Raises:
             ClosedError: the log is closed.
         """
-        self._ended.wait(delay_ms / 1000)
+        end = time.monotonic() + delay_ms / 1000
+        while not self._is_awaited and (left_seconds := end - time.monotonic()) > 0:
+            self._ended.wait(min(left_seconds, _LONGEST_PAUSE_SECONDS))
+            self.check()
         self.check()
 
     def check(self) -> None:

@@ -16,6 +16,7 @@ from logstore.broker.share.kept import ShareStates
 from logstore.broker.share.requests import ShareGroupConfig
 from logstore.logdir.acls import CLUSTER_NAME, Operation, ResourceType
 from logstore.model import TopicPartition
+from logstore.wire.handlers.answer_memory import AnswerMemory, AnswerRoom
 from logstore.wire.handlers.fetch_sessions import FetchSessions
 from logstore.wire.handlers.settings import ListenerConfig
 from logstore.wire.handlers.share_sessions import ShareSessions
@@ -186,6 +187,9 @@ class Node:
     """None: the node is alone."""
     share_states: ShareStates | None = None
     """For other nodes; None: the node is alone."""
+    answer_memory: AnswerMemory = field(
+        default_factory=lambda: AnswerMemory(ListenerConfig().fetch_memory_bytes)
+    )
     store_path: str = ""
     """Where the files are. No error tells clients of it."""
 
@@ -219,6 +223,11 @@ class Call:
     client_id: str = ""
     sasl: SaslServer | None = None
     """The logins of this connection; None if nobody has to log in."""
+    room: AnswerRoom = field(init=False)
+    """For its answer."""
+
+    def __post_init__(self) -> None:
+        self.room = AnswerRoom(self.node.answer_memory)
 
     @property
     def users(self) -> Users | None:

@@ -17,6 +17,7 @@ _RANGES = (
     ("max_incremental_fetch_session_cache_slots", 0, 1_000_000),
     ("group_share_max_share_sessions", 1, 1_000_000),
     ("fetch_max_bytes", 1024, 2**31 - 1),
+    ("fetch_memory_bytes", 0, 2**40),
     ("connections_max_reauth_ms", 0, 2**40),
     ("max_request_partition_size_limit", 1, 1_000_000),
     ("num_request_threads", 1, 10_000),
@@ -51,6 +52,10 @@ class ListenerConfig(Checked):
     """How many partitions such a topic gets, and one that is created without a number."""
     fetch_max_bytes: int = 55 * 1024 * 1024
     """The most that a fetch gives, even if the client takes more. A broker setting in Kafka, too."""
+    fetch_memory_bytes: int = 128 * 1024 * 1024
+    """How much memory the records may take that clients have asked for and not taken yet, all together. The
+    less of it is free, the less a fetch gives, but always 256 KiB, or one batch if that is larger. Of our
+    own: Kafka sends from its files."""
     max_incremental_fetch_session_cache_slots: int = 1_000
     """How many fetch sessions are remembered (KIP-227). Those of further clients send all their partitions
     with each request."""

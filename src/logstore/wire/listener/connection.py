@@ -328,6 +328,7 @@ class Connection:
         assert answer is not None
         response = answer.pending.poll()
         if response is None:
+            self.call.room.wait()
             return False
         if response is HANG_UP:
             self._hang_up()
@@ -346,6 +347,7 @@ class Connection:
             self._drop_answers(not isinstance(response, NoAnswer))
         elif not isinstance(response, NoAnswer):
             self._out = pieces_of(answering.encode(answer, response, throttle_ms, self.call.node.store_path))
+        self.call.room.hold(sum(map(len, self._out)))
         return True
 
     def _hang_up_after_a_failed_login(self) -> None:
@@ -363,6 +365,7 @@ class Connection:
             sent_bytes, is_all = self._transport.send(self._out)
             if is_all:
                 self._step.end()
+                self.call.room.hold(0)
                 return True
             self._step.go_on(sent_bytes, time.monotonic())
             if not (self._workers.has_room and self._transport.wait_to_send(_LINGER_MS)):
@@ -416,4 +419,5 @@ class Connection:
             answer.pending.cancel()
         self._out.clear()
         self._frames.clear()
+        self.call.room.hold(0)
         self._on_close(self)

@@ -23,6 +23,7 @@ from logstore.lock import ForkFlag
 from logstore.model import BoundToProcess
 from logstore.warning import inform, is_due, warn
 from logstore.wire.addresses import Address, parse_address
+from logstore.wire.handlers.answer_memory import AnswerMemory
 from logstore.wire.handlers.call import Call, ClusterNodes, Endpoint, GroupSettings, Node, TopicIds
 from logstore.wire.handlers.fetch_sessions import FetchSessions
 from logstore.wire.handlers.settings import ListenerConfig
@@ -90,7 +91,7 @@ class ServedBroker(Broker, Protocol):
 class Listener(BoundToProcess):
     """Clients connect here. Use it in a ``with`` statement, or call :meth:`close`.
 
-    Cost: one thread, and up to ``num_request_threads`` while there is work; about 10 KiB for an idle client.
+    Cost: one thread, and up to ``num_request_threads`` while there is work; about 4 KiB for an idle client.
     """
 
     def __init__(
@@ -136,6 +137,7 @@ class Listener(BoundToProcess):
             security=self._security,
             fetch_sessions=FetchSessions(self._config.max_incremental_fetch_session_cache_slots),
             share_sessions=ShareSessions(self._config.group_share_max_share_sessions),
+            answer_memory=AnswerMemory(self._config.fetch_memory_bytes),
         )
         self._fork_flag = ForkFlag.watch()
         self._lock = threading.Lock()

@@ -120,11 +120,14 @@ def _to_read(
     partitions: tuple[FetchPartition, ...],
     refused: list[tuple[PartitionKey, ErrorCode]],
 ) -> ToRead:
+    most_bytes, min_bytes = call.room.take(
+        min(request.max_bytes, call.node.config.fetch_max_bytes), request.min_bytes
+    )
     return ToRead(
         partitions,
         0 if refused else request.max_wait_ms,
-        request.min_bytes,
-        min(request.max_bytes, call.node.config.fetch_max_bytes),
+        min_bytes,
+        most_bytes,
         _isolation(request),
         _replica(request),
         rack=request.rack_id,

@@ -92,7 +92,9 @@ def _fetch(
     call: Call, request: ShareFetchRequest, member: Member, said: Said, wanted: _Wanted
 ) -> Pending[ShareFetchResponse]:
     may_wait = not (said.refused or wanted.refused or request.is_renew_ack)
-    most_bytes = min(request.max_bytes, call.node.config.fetch_max_bytes)
+    most_bytes, min_bytes = call.room.take(
+        min(request.max_bytes, call.node.config.fetch_max_bytes), request.min_bytes
+    )
     asked = ToTake(
         *member,
         () if request.is_renew_ack else wanted.partitions,
@@ -100,7 +102,7 @@ def _fetch(
         max(request.max_wait_ms, 0) if may_wait else 0,
         max_partition_bytes=most_bytes,
         max_bytes=most_bytes,
-        min_bytes=request.min_bytes,
+        min_bytes=min_bytes,
         acknowledgements=said.partitions,
         begins=request.share_session_epoch == FIRST_EPOCH,
     )
