@@ -280,14 +280,21 @@ class LogDirectory:
         Raises:
             UnknownTopicError: there is no such topic.
         """
-        self.check_open()
-        if type(name) is not str:
-            name = plain_text(name)
-        topic = self._topics.get(name) if type(name) is str else None
+        topic = self._find(name)
         if topic is None:
             hint = did_you_mean(name, self.topic_names())
             raise UnknownTopicError(f"there is no topic {shown(name)} in {self.path}{hint}")
         return topic
+
+    def has_topic(self, name: object) -> bool:
+        """Whether there is such a topic. Looks for no names alike, as the error of :meth:`topic` does."""
+        return self._find(name) is not None
+
+    def _find(self, name: object) -> TopicEntry | None:
+        self.check_open()
+        if type(name) is not str:
+            name = plain_text(name)
+        return self._topics.get(name) if type(name) is str else None
 
     def config_of(self, name: str) -> TopicConfig:
         """The settings of a topic.

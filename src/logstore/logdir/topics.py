@@ -22,7 +22,7 @@ from logstore.format.names import (
     has_name_clash,
     partition_directory_name,
 )
-from logstore.logdir.catalogue import TopicEntry, TopicState, read_catalogue, write_catalogue
+from logstore.logdir.catalogue import CatalogueWriter, TopicEntry, TopicState, read_catalogue
 from logstore.logdir.held import shown_numbers
 from logstore.logdir.identity import (
     foreign_topic_id,
@@ -50,6 +50,7 @@ class TopicTable:
         self._home = home
         self._path = home.path
         self._default = default
+        self._catalogue = CatalogueWriter(files, home.path)
         self._entries: dict[str, TopicEntry] = {}
         self.adopted: set[str] = set()
         """Topics found at this open without a catalogue entry."""
@@ -365,7 +366,7 @@ class TopicTable:
 
     def _store(self, entries: dict[str, TopicEntry]) -> None:
         self._home.check_held()
-        write_catalogue(self._files, self._path, entries.values())
+        self._catalogue.write(entries.values())
         self._is_stored = True
 
 
