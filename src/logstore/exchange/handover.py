@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from logstore.clock import Clock, SystemClock
-from logstore.errors import CorruptionError, UsageError
+from logstore.errors import CorruptionError, LogstoreError, UsageError
 from logstore.exchange.marks import read_mark, remove_staged, take_back
 from logstore.exchange.place import Place, held
 from logstore.exchange.plan import Plan, PlannedPartition, choose_topics, plan_handover
@@ -25,6 +25,7 @@ from logstore.format.names import HANDOVER_MARK_NAME
 from logstore.large_files import remove_tree
 from logstore.logdir.directory import LogDirectory
 from logstore.logdir.identity import is_brokers_directory, list_strays, prepare_directory
+from logstore.logdir.topics import NewTopic
 from logstore.model import TopicPartition
 from logstore.partition.state.home import (
     CLEANER_OFFSETS_NAME,
@@ -217,11 +218,14 @@ class _Handover:
                 self._take_back()
         directory = LogDirectory(self._path, files=self._files, clock=self._ends.clock)
         try:
-            for name, (partition_count, config) in self._plan.missing_topics.items():
-                if (
-                    name not in directory.topic_names()
-                ):  # else opening has finished an earlier call's creation
-                    directory.create_topic(name, partition_count, config)
+            missing = [
+                NewTopic(name=name, partition_count=partition_count, config=config)
+                for name, (partition_count, config) in self._plan.missing_topics.items()
+                if not directory.has_topic(name)  # else opening has finished an earlier call's creation
+            ]
+            for made in directory.create_topics(missing).values():
+                if isinstance(made, LogstoreError):
+                    raise made
         finally:
             directory.close()
 
