@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +36,7 @@ from logstore.partition.state.home import (
     RECOVERY_POINTS_NAME,
     LogHome,
 )
+from logstore.turns import flushed_at_a_time, take_turns
 
 
 def handover(
@@ -71,7 +73,7 @@ def handover(
             records.
         source_metadata, target_metadata: the broker's ``metadata.log.dir``, if its metadata log is not in the
             given directory.
-        on_progress: called while files are copied.
+        on_progress: called while files are copied, by one thread at a time.
         files: another file system, for tests.
         clock: another clock, for tests.
 
@@ -180,6 +182,22 @@ def _holds_anything(files: Files, path: str) -> bool:
     return files.is_directory(path) and any(entry.name != ".lock" for entry in files.list_directory(path))
 
 
+class _Telling:
+    """Adds up the progress. Lock: ``_lock`` guards the sum, and lets one thread report at a time."""
+
+    def __init__(self, on_progress: OnHandoverProgress | None, total_bytes: int) -> None:
+        self._on_progress = on_progress
+        self._total_bytes = total_bytes
+        self._done_bytes = 0
+        self._lock = threading.Lock()
+
+    def tell(self, partition: TopicPartition, size_bytes: int) -> None:
+        with self._lock:
+            self._done_bytes += size_bytes
+            if self._on_progress is not None:
+                self._on_progress(HandoverProgress(partition, self._done_bytes, self._total_bytes))
+
+
 class _Handover:
     """Carries out a plan; the source is held by the caller."""
 
@@ -261,27 +279,29 @@ class _Handover:
             self._options.abort_transactions,
         )
         wanted = [planned for planned in self._plan.partitions if not planned.was_placed]
-        total = sum(planned.size_bytes for planned in wanted)
-        done = 0
-        staged: list[Staged] = []
+        telling = _Telling(on_progress, sum(planned.size_bytes for planned in wanted))
+        staged: dict[TopicPartition, Staged] = {}
+        failed: list[TopicPartition] = []
 
-        def tell(partition: TopicPartition, size_bytes: int) -> None:
-            nonlocal done
-            done += size_bytes
-            if on_progress is not None:
-                on_progress(HandoverProgress(partition, done, total))
+        def stage(planned: PlannedPartition) -> None:
+            if failed:
+                return  # begin no more
+            at = planned.partition
+            try:
+                self._check_still_empty(planned)
+                staged[at] = stager.stage(planned, partial(telling.tell, at))
+            except BaseException:
+                failed.append(at)
+                raise
 
         try:
-            for planned in wanted:
-                self._check_still_empty(planned)
-                at = planned.partition
-                staged.append(stager.stage(planned, partial(tell, at)))
+            take_turns(stage, wanted, at_a_time=flushed_at_a_time(self._files))
         except BaseException:
             with contextlib.suppress(Exception):  # the original error says more
-                for each in staged:
+                for each in staged.values():
                     remove_staged(self._files, each.directory)
             raise
-        return staged
+        return [staged[planned.partition] for planned in wanted]
 
     def _check_still_empty(self, planned: PlannedPartition) -> None:
         """Check again that the target is empty: the lock was free for a moment after the plan."""
