@@ -261,6 +261,9 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             topic = self._topics[name] = Topic(self._directory, name)
         return topic
 
+    def __contains__(self, name: object) -> bool:
+        return self._directory.has_topic(name)
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._directory.topic_names())
 

@@ -18,6 +18,7 @@ from logstore.broker.requests import FetchedPartition, FetchResult
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import CorruptionError, OutOfOrderError, RetriableError, UnknownTopicError, UsageError
 from logstore.format.header import decode_header
+from logstore.logdir.catalogue import CatalogueWriter
 from logstore.logdir.followed import read_followed
 from logstore.model import Isolation, Role
 from logstore.testing import MemoryFiles
@@ -654,3 +655,21 @@ def test_followed_topics_are_in_backups(ends):
     ends.pull("t")
     ends.store.backup("/backup")
     assert read_followed(ends.files, "/backup") == read_followed(ends.files, "/store") != {}
+
+
+def test_topics_that_are_new_are_made_together(ends, monkeypatch):
+    """A cluster may have thousands."""
+    names = [f"new{number}" for number in range(20)]
+    for name in names:
+        ends.cluster.create_topic(name).append(b"a", flush=True)
+    ends.store.create_topic("other_one")
+    ends.cluster.create_topic("other.one").append(b"a", flush=True)
+    writes = []
+    write = CatalogueWriter.write
+    monkeypatch.setattr(CatalogueWriter, "write", lambda *args: writes.append(args) or write(*args))
+    pulling = bridge.pull(ends.remote, ends.store, *names, "other.one")
+    with pytest.raises(UsageError, match="clashes"):
+        pulling.run(until_end=True)
+    assert len(writes) == 2
+    ends.pull(*names)
+    assert all(ends.store[name][0].log_end_offset == 1 for name in names)

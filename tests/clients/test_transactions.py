@@ -446,3 +446,13 @@ def test_a_block_that_goes_on_without_a_refused_record_is_aborted(store):
         with producer.transaction():
             producer.send("a", b"right")
     assert committed(store) == [b"right"]
+
+
+def test_all_partitions_with_something_to_send_are_let_in_together(store):
+    store.create_topic("many", partitions=40)
+    with store.producer(transactional_id="x", linger_ms=10_000) as producer, producer.transaction():
+        for number in range(40):
+            producer.send("many", b"%d" % number, partition=number)
+    assert len(committed(store, "many")) == 40
+    (log,) = store["__transaction_state"]
+    assert log.log_end_offset <= 4  # each has all partitions: the id, the partitions, the decision, the end

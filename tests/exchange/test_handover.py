@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from logstore import (
 )
 from logstore.__main__ import main
 from logstore.errors import DiskFullError, LockedError, StorageError, UnknownTopicError, UsageError
+from logstore.exchange.staging import Stager
 from logstore.files import OsFiles
 from logstore.format.checkpoint import (
     decode_epoch_checkpoint,
@@ -462,6 +464,30 @@ def test_a_call_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
     assert len(copied) > 20
     assert listed(broker) == before
     assert not list(broker.glob("*-stray"))
+
+
+def test_several_are_copied_at_a_time_and_nothing_stays_when_one_fails(tmp_path, monkeypatch):
+    source, target = make_store(tmp_path / "store", plain=12), tmp_path / "target"
+    begun, together = [], threading.Barrier(2)
+    stage = Stager.stage
+
+    def stage_two(self, planned, on_bytes):
+        begun.append(planned.partition.partition)
+        if len(begun) <= 2:
+            together.wait(timeout=20)
+        if fails and planned.partition.partition == 3:
+            raise StorageError("it failed")
+        return stage(self, planned, on_bytes)
+
+    monkeypatch.setattr(Stager, "stage", stage_two)
+    fails = True
+    with pytest.raises(StorageError, match="it failed"):
+        logstore.handover(source, target)
+    assert not list(target.glob("*-stray"))
+    fails, begun[:] = False, []
+    report = logstore.handover(source, target)
+    assert [each.partition.partition for each in report.partitions] == list(range(12))
+    assert contents(target, "plain") == contents(source, "plain")
 
 
 def test_progress_is_told_in_bytes(tmp_path):

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from logstore.config import TopicConfig
-from logstore.errors import StorageError
+from logstore.errors import StorageError, UnknownTopicError
+from logstore.logdir import catalogue, directory, watched
 from logstore.partition.segments.segment import OpenSegments
 from tests.logdir.helpers import CountingFiles, open_store, run_python
 
@@ -135,3 +136,34 @@ def test_a_failed_flush_on_the_way_is_told_by_the_next_flush_of_the_log(tmp_path
         log.flush()
     assert (calls, log.needs_reopen, log.durable_offset) == ([1], True, 0)
     store._directory.abandon()
+
+
+def test_a_topic_that_changes_is_encoded_alone(tmp_path, monkeypatch):
+    encoded = []
+    encode = catalogue._encode_entry
+    monkeypatch.setattr(catalogue, "_encode_entry", lambda topic: encoded.append(topic.name) or encode(topic))
+    with open_store(tmp_path / "store") as store:
+        for number in range(10):
+            store.create_topic(f"t{number}")
+        assert len(encoded) == 20  # as being made, and as made
+        store["t3"].configure(retention_ms=5_000)
+        store.delete_topic("t4")
+        assert encoded[20:] == ["t3", "t4"]
+    text = (tmp_path / "store" / "topics.json").read_text()
+    assert text == json.dumps(json.loads(text), indent=1, sort_keys=True) + "\n"
+    with open_store(tmp_path / "store") as store:
+        assert (len(store), store["t3"].config.retention_ms, "t4" in store) == (9, 5_000, False)
+
+
+@pytest.mark.parametrize("is_read_only", [False, True])
+def test_whether_a_topic_is_there_is_told_without_looking_for_names_alike(
+    tmp_path, monkeypatch, is_read_only
+):
+    with open_store(tmp_path / "store") as store:
+        store.create_topic("orders")
+    with open_store(tmp_path / "store", read_only=is_read_only) as store:
+        with pytest.raises(UnknownTopicError, match="did you mean 'orders'"):
+            store["order"]
+        for module in (directory, watched):
+            monkeypatch.setattr(module, "did_you_mean", None)
+        assert ["orders" in store, "order" in store, None in store] == [True, False, False]

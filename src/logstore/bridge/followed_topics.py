@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from logstore.bridge.cluster import ClusterQuestions, ClusterTopic, ClusterTopics
 from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, LogstoreError, UnknownTopicError, UsageError
+from logstore.logdir.directory import CREATED_AT_A_TIME
 from logstore.logdir.followed import Followed, change_followed
+from logstore.logdir.topics import NewTopic
 from logstore.partition.log import Log
 from logstore.store import Store
 
@@ -48,10 +50,11 @@ class FollowedTopics:
                 except UsageError as error:
                     directory.check_open()
                     refused[topic.name] = error
+        refused.update(self._make_new([each for each in found.topics.values() if each.name not in refused]))
         for topic in found.topics.values():
             if topic.name not in refused:
                 try:
-                    self._make(topic)
+                    self._grow(topic)
                 except (UsageError, CorruptionError) as error:
                     directory.check_open()
                     refused[topic.name] = error
@@ -91,11 +94,36 @@ class FollowedTopics:
                 f"and the copy is of {noted.topic_id}. Delete the topic here to copy the new one"
             )
 
-    def _make(self, topic: ClusterTopic) -> None:
+    def _make_new(self, topics: Iterable[ClusterTopic]) -> dict[str, LogstoreError]:
+        """Make those that are not here, some at a time: a cluster may have thousands. Returns why some are
+        refused."""
+        refused: dict[str, LogstoreError] = {}
+        missing = [topic for topic in topics if topic.name not in self._store]
+        for start in range(0, len(missing), CREATED_AT_A_TIME):
+            wanted: list[NewTopic] = []
+            for topic in missing[start : start + CREATED_AT_A_TIME]:
+                try:
+                    wanted.append(self._new_topic(topic))
+                except UsageError as error:
+                    refused[topic.name] = error
+            for name, made in self._store.directory.create_topics(wanted).items():
+                if isinstance(made, UsageError | CorruptionError):
+                    refused[name] = made
+                elif isinstance(made, LogstoreError):
+                    raise made
+        self._store.directory.check_open()
+        return refused
+
+    def _new_topic(self, topic: ClusterTopic) -> NewTopic:
+        return NewTopic(
+            name=topic.name,
+            partition_count=len(topic.leader_epochs),
+            config=self._settings_of(topic.name),
+            topic_id=topic.topic_id,
+        )
+
+    def _grow(self, topic: ClusterTopic) -> None:
         count = len(topic.leader_epochs)
-        if topic.name not in self._store:
-            config = self._settings_of(topic.name)
-            self._store.directory.create_topic(topic.name, count, config, topic_id=topic.topic_id)
         here = self._store[topic.name]
         if len(here) < count:
             here.add_partitions(count)

@@ -29,6 +29,7 @@ from logstore.errors import InvalidConfigError, LogstoreError, TopicExistsError,
 from logstore.format.names import check_new_topic_name, has_name_clash
 from logstore.logdir.catalogue import TopicEntry
 from logstore.logdir.directory import LogDirectory, check_partition_count
+from logstore.logdir.topics import NewTopic as CreatedTopic
 
 
 class _RefusedError(Exception):
@@ -67,28 +68,46 @@ def check_more(topic: str, now: int, wanted: MorePartitions) -> int:
 
 def create_topics(directory: LogDirectory, request: CreateTopicsRequest) -> TopicsResult:
     """Create topics, each durably or not at all. With ``validate_only`` nothing changes."""
+    wanted: dict[str, CreatedTopic] = {}
 
-    def create(topic: NewTopic) -> TopicOutcome:
+    def check(topic: NewTopic) -> None:
         settings = {**directory.config.topic.to_properties(), **topic.settings}
         config = TopicConfig.from_properties(settings)
         check_new_topic_name(topic.name)
         check_count(topic.partition_count)
         _check_alone(topic)
-        topic_id = None
-        if not request.validate_only:
-            entry = directory.create_topic(topic.name, topic.partition_count, config)
-            config, topic_id = entry.config, entry.topic_id
-        else:
+        if request.validate_only:
             _check_new(directory, topic.name)
+        wanted[topic.name] = CreatedTopic(
+            name=topic.name, partition_count=topic.partition_count, config=config
+        )
+
+    refused = {topic.name: outcome_of(topic.name, partial(check, topic)) for topic in request.topics}
+    made = {} if request.validate_only else _made(directory, wanted)
+
+    def outcome(topic: CreatedTopic) -> TopicOutcome:
+        entry = made.get(topic.name)
+        if isinstance(entry, LogstoreError):
+            raise entry
         return TopicOutcome(
             topic.name,
             ErrorCode.NONE,
-            topic_id=topic_id,
+            topic_id=None if entry is None else entry.topic_id,
             partition_count=topic.partition_count,
-            settings=settings_of(config),
+            settings=settings_of(topic.config if entry is None else entry.config),
         )
 
-    return TopicsResult(tuple(outcome_of(topic.name, partial(create, topic)) for topic in request.topics))
+    outcomes = {name: outcome_of(name, partial(outcome, topic)) for name, topic in wanted.items()}
+    return TopicsResult(tuple(outcomes.get(each.name, refused[each.name]) for each in request.topics))
+
+
+def _made(
+    directory: LogDirectory, wanted: Mapping[str, CreatedTopic]
+) -> Mapping[str, TopicEntry | LogstoreError]:
+    try:
+        return directory.create_topics(list(wanted.values()))
+    except LogstoreError as error:  # it was closed
+        return dict.fromkeys(wanted, error)
 
 
 def _check_alone(topic: NewTopic) -> None:

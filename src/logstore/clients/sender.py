@@ -77,6 +77,7 @@ class Sender:
         "_must_look",
         "_resume_ms",
         "_retrying",
+        "_sending",
         "_told_at",
         "_transacting",
         "_wake",
@@ -111,7 +112,10 @@ class Sender:
         self.flush_count = 0
         """How many calls wait for everything to be sent: then nothing lingers."""
         self._in_flight: list[_InFlight] = []
-        self._retrying: tuple[PartitionQueue, ...] = ()
+        self._retrying: dict[PartitionQueue, None] = {}
+        """Those to look at again, in order: of thousands, each is found at once."""
+        self._sending: list[PartitionQueue] = []
+        """Those that this step looks at."""
         self._resume_ms = -1
         """Send nothing before, by the monotonic clock: a quota is exceeded."""
         self._is_closing = False
@@ -172,7 +176,7 @@ class Sender:
                     queue.in_flight.remove(batch)
                     if batch.is_done:
                         accumulator.forget_locked(batch)
-        self._retrying = tuple([queue for queue in queues if queue.closed])
+        self._retrying = dict.fromkeys([queue for queue in queues if queue.closed])
         self._was_interrupted = False
 
     def _step(self) -> int:
@@ -184,7 +188,8 @@ class Sender:
             next_ms = min(due_ms, late_ms)
             queues, accumulator.ready = accumulator.ready, []
         if self._retrying or len(queues) > 1:
-            queues, self._retrying = list(dict.fromkeys((*queues, *self._retrying))), ()
+            queues, self._retrying = list(dict.fromkeys((*queues, *self._retrying))), {}
+        self._sending = queues
         for queue in queues:
             self._send(queue, now_ms)
         for queue in self._retrying:
@@ -232,8 +237,7 @@ class Sender:
             self._produce(queue, batch, now_ms)
 
     def _look_again(self, queue: PartitionQueue) -> None:
-        if queue not in self._retrying:
-            self._retrying = (*self._retrying, queue)
+        self._retrying[queue] = None
 
     def _produce(self, queue: PartitionQueue, batch: OutgoingBatch, now_ms: int) -> None:
         transacting = self._transacting
@@ -420,8 +424,9 @@ class Sender:
         return True
 
     def _may_stamp_in_transaction(self, queue: PartitionQueue, transacting: Transacting, now_ms: int) -> bool:
-        """A transaction has its own epoch, and its own sequences."""
-        waiting = (each.partition for each in (queue, *self._retrying) if each.closed)
+        """A transaction has its own epoch, and its own sequences. All that have something to send are let in
+        together: the coordinator stores all partitions of the transaction each time it lets more in."""
+        waiting = (each.partition for each in self._sending if each.closed)
         if not transacting.let(queue.partition, waiting, now_ms):
             if transacting.error is not None:
                 self._fail(queue, tuple(queue.closed), transacting.error)

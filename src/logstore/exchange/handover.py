@@ -7,12 +7,13 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
 from logstore.clock import Clock, SystemClock
-from logstore.errors import CorruptionError, UsageError
+from logstore.errors import CorruptionError, LogstoreError, UsageError
 from logstore.exchange.marks import read_mark, remove_staged, take_back
 from logstore.exchange.place import Place, held
 from logstore.exchange.plan import Plan, PlannedPartition, choose_topics, plan_handover
@@ -25,6 +26,7 @@ from logstore.format.names import HANDOVER_MARK_NAME
 from logstore.large_files import remove_tree
 from logstore.logdir.directory import LogDirectory
 from logstore.logdir.identity import is_brokers_directory, list_strays, prepare_directory
+from logstore.logdir.topics import NewTopic
 from logstore.model import TopicPartition
 from logstore.partition.state.home import (
     CLEANER_OFFSETS_NAME,
@@ -34,6 +36,7 @@ from logstore.partition.state.home import (
     RECOVERY_POINTS_NAME,
     LogHome,
 )
+from logstore.turns import flushed_at_a_time, take_turns
 
 
 def handover(
@@ -70,7 +73,7 @@ def handover(
             records.
         source_metadata, target_metadata: the broker's ``metadata.log.dir``, if its metadata log is not in the
             given directory.
-        on_progress: called while files are copied.
+        on_progress: called while files are copied, by one thread at a time.
         files: another file system, for tests.
         clock: another clock, for tests.
 
@@ -179,6 +182,22 @@ def _holds_anything(files: Files, path: str) -> bool:
     return files.is_directory(path) and any(entry.name != ".lock" for entry in files.list_directory(path))
 
 
+class _Telling:
+    """Adds up the progress. Lock: ``_lock`` guards the sum, and lets one thread report at a time."""
+
+    def __init__(self, on_progress: OnHandoverProgress | None, total_bytes: int) -> None:
+        self._on_progress = on_progress
+        self._total_bytes = total_bytes
+        self._done_bytes = 0
+        self._lock = threading.Lock()
+
+    def tell(self, partition: TopicPartition, size_bytes: int) -> None:
+        with self._lock:
+            self._done_bytes += size_bytes
+            if self._on_progress is not None:
+                self._on_progress(HandoverProgress(partition, self._done_bytes, self._total_bytes))
+
+
 class _Handover:
     """Carries out a plan; the source is held by the caller."""
 
@@ -217,11 +236,14 @@ class _Handover:
                 self._take_back()
         directory = LogDirectory(self._path, files=self._files, clock=self._ends.clock)
         try:
-            for name, (partition_count, config) in self._plan.missing_topics.items():
-                if (
-                    name not in directory.topic_names()
-                ):  # else opening has finished an earlier call's creation
-                    directory.create_topic(name, partition_count, config)
+            missing = [
+                NewTopic(name=name, partition_count=partition_count, config=config)
+                for name, (partition_count, config) in self._plan.missing_topics.items()
+                if not directory.has_topic(name)  # else opening has finished an earlier call's creation
+            ]
+            for made in directory.create_topics(missing).values():
+                if isinstance(made, LogstoreError):
+                    raise made
         finally:
             directory.close()
 
@@ -257,27 +279,29 @@ class _Handover:
             self._options.abort_transactions,
         )
         wanted = [planned for planned in self._plan.partitions if not planned.was_placed]
-        total = sum(planned.size_bytes for planned in wanted)
-        done = 0
-        staged: list[Staged] = []
+        telling = _Telling(on_progress, sum(planned.size_bytes for planned in wanted))
+        staged: dict[TopicPartition, Staged] = {}
+        failed: list[TopicPartition] = []
 
-        def tell(partition: TopicPartition, size_bytes: int) -> None:
-            nonlocal done
-            done += size_bytes
-            if on_progress is not None:
-                on_progress(HandoverProgress(partition, done, total))
+        def stage(planned: PlannedPartition) -> None:
+            if failed:
+                return  # begin no more
+            at = planned.partition
+            try:
+                self._check_still_empty(planned)
+                staged[at] = stager.stage(planned, partial(telling.tell, at))
+            except BaseException:
+                failed.append(at)
+                raise
 
         try:
-            for planned in wanted:
-                self._check_still_empty(planned)
-                at = planned.partition
-                staged.append(stager.stage(planned, partial(tell, at)))
+            take_turns(stage, wanted, at_a_time=flushed_at_a_time(self._files))
         except BaseException:
             with contextlib.suppress(Exception):  # the original error says more
-                for each in staged:
+                for each in staged.values():
                     remove_staged(self._files, each.directory)
             raise
-        return staged
+        return [staged[planned.partition] for planned in wanted]
 
     def _check_still_empty(self, planned: PlannedPartition) -> None:
         """Check again that the target is empty: the lock was free for a moment after the plan."""

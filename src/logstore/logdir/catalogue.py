@@ -107,26 +107,50 @@ def read_catalogue(files: Files, directory: str) -> dict[str, TopicEntry] | None
         raise of_newer_version(path, error) from None
 
 
-def write_catalogue(files: Files, directory: str, topics: Iterable[TopicEntry]) -> None:
-    write_small_file(files, f"{directory}/{CATALOGUE_NAME}", encode_catalogue(topics))
+class CatalogueWriter:
+    """Writes the catalogue of a directory, which each change of a topic replaces. What is written of a topic
+    is kept: with thousands of topics, encoding all of them again would take longer than the change itself."""
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._path = f"{directory}/{CATALOGUE_NAME}"
+        self._written: dict[str, tuple[TopicEntry, str]] = {}
+
+    def write(self, topics: Iterable[TopicEntry]) -> None:
+        """Replace the catalogue, durably and atomically."""
+        self._written = {topic.name: (topic, self._encoded(topic)) for topic in topics}
+        write_small_file(self._files, self._path, _joined(self._written))
+
+    def _encoded(self, topic: TopicEntry) -> str:
+        written, text = self._written.get(topic.name, (None, ""))
+        return text if written is topic else _encode_entry(topic)
 
 
 def encode_catalogue(topics: Iterable[TopicEntry]) -> bytes:
+    return _joined({topic.name: (topic, _encode_entry(topic)) for topic in topics})
+
+
+def _joined(encoded: Mapping[str, tuple[TopicEntry, str]]) -> bytes:
+    """The catalogue of topics, each with its part of the file: what ``json.dumps(indent=1, sort_keys=True)``
+    makes of them."""
+    is_in_part = any(topic.held is not None for topic, _ in encoded.values())
+    entries = ",\n".join(encoded[name][1] for name in sorted(encoded))
+    topics = f"{{\n{entries}\n }}" if entries else "{}"
+    version = VERSION if is_in_part else _VERSION_OF_WHOLE_TOPICS
+    return f'{{\n "topics": {topics},\n "version": {version}\n}}\n'.encode()
+
+
+def _encode_entry(topic: TopicEntry) -> str:
     import json  # here and below: only programs that open a store need it
 
     described = {
-        topic.name: {
-            "id": encode_base64_uuid(topic.topic_id),
-            "partitions": topic.partition_count,
-            "config": _deletion_rules(topic.config) | topic.config.to_properties(),
-            "state": topic.state.value,
-        }
-        | _parts(topic)
-        for topic in topics
-    }
-    in_part = [name for name, entry in described.items() if "held" in entry]
-    content = {"version": VERSION if in_part else _VERSION_OF_WHOLE_TOPICS, "topics": described}
-    return json.dumps(content, indent=1, sort_keys=True).encode() + b"\n"
+        "id": encode_base64_uuid(topic.topic_id),
+        "partitions": topic.partition_count,
+        "config": _deletion_rules(topic.config) | topic.config.to_properties(),
+        "state": topic.state.value,
+    } | _parts(topic)
+    text = json.dumps({topic.name: described}, indent=1, sort_keys=True)
+    return " " + text.removeprefix("{\n").removesuffix("\n}").replace("\n", "\n ")
 
 
 def _parts(topic: TopicEntry) -> dict[str, list[int]]:

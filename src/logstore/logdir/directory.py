@@ -15,8 +15,9 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from copy import copy
+from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from logstore.arguments import check_callback, check_flag, did_you_mean, plain_text, shown
 from logstore.clock import Clock, SystemClock
@@ -46,7 +47,7 @@ from logstore.logdir.identity import (
     missing_directory,
     prepare_directory,
 )
-from logstore.logdir.topics import TopicTable
+from logstore.logdir.topics import NewTopic, TopicTable
 from logstore.logdir.upkeep import Upkeep, flush_each, for_each
 from logstore.model import TopicPartition
 from logstore.partition.log import Log, open_log
@@ -77,6 +78,9 @@ class OpenProgress(NamedTuple):
 
 
 OnProgress = Callable[[OpenProgress], None]
+
+CREATED_AT_A_TIME: Final = 64
+"""Topics. The lock is held meanwhile: for some tenths of a second."""
 
 
 class LogDirectory:
@@ -350,14 +354,21 @@ class LogDirectory:
         Raises:
             UnknownTopicError: there is no such topic.
         """
-        self.check_open()
-        if type(name) is not str:
-            name = plain_text(name)
-        topic = self._topics.get(name) if type(name) is str else None
+        topic = self._find(name)
         if topic is None:
             hint = did_you_mean(name, self.topic_names())
             raise UnknownTopicError(f"there is no topic {shown(name)} in {self.path}{hint}")
         return topic
+
+    def has_topic(self, name: object) -> bool:
+        """Whether there is such a topic. Looks for no names alike, as the error of :meth:`topic` does."""
+        return self._find(name) is not None
+
+    def _find(self, name: object) -> TopicEntry | None:
+        self.check_open()
+        if type(name) is not str:
+            name = plain_text(name)
+        return self._topics.get(name) if type(name) is str else None
 
     def config_of(self, name: str) -> TopicConfig:
         """The settings of a topic.
@@ -414,22 +425,62 @@ class LogDirectory:
             UsageError: the directory is a broker's; or ``held`` is wrong.
         """
         self.check_open()
-        check_new_topic_name(name)
-        numbers = check_held(held, partition_count)
-        self._check_ours(f"topic {name!r}")
-        self.check_not_of_cluster(f"topic {name!r} is not made here", f"create_topic({name!r})")
+        topic = self._checked(
+            NewTopic(name=name, partition_count=partition_count, config=config, held=held, topic_id=topic_id)
+        )
         with self._lock:
             self.check_open()
+            return self._create([self._topics.new_entry(topic)])[0]
+
+    def create_topics(self, topics: Sequence[NewTopic]) -> dict[str, TopicEntry | LogstoreError]:
+        """Create topics, some at a time: what is stored for all of them is stored once. Each is created, or
+        refused with an error as :meth:`create_topic` raises it; what the disk refuses, some are refused for.
+        Of two with one name the first counts.
+        """
+        made: dict[str, TopicEntry | LogstoreError] = {}
+        wanted = list({topic.name: topic for topic in reversed(topics)}.values())[::-1]
+        for start in range(0, len(wanted), CREATED_AT_A_TIME):
+            some = wanted[start : start + CREATED_AT_A_TIME]
+            self.check_open()
+            with self._lock:
+                self.check_open()
+                made.update(self._create_some(some))
+        return made
+
+    def _create_some(self, topics: Sequence[NewTopic]) -> dict[str, TopicEntry | LogstoreError]:
+        refused: dict[str, LogstoreError] = {}
+        entries: list[TopicEntry] = []
+        for topic in topics:
             try:
-                topic = self._topics.begin(
-                    name, partition_count, numbers, check_topic_config(config), topic_id
-                )
-                topic = self._complete(topic, numbers)
-            except BaseException:
-                self._topics.undo(name)
-                raise
+                entries.append(self._topics.new_entry(self._checked(topic), entries))
+            except LogstoreError as error:
+                refused[topic.name] = without_frames(error)
+        try:
+            return {**refused, **{entry.name: entry for entry in self._create(entries)}}
+        except LogstoreError as error:
+            return {**refused, **dict.fromkeys([entry.name for entry in entries], without_frames(error))}
+
+    def _checked(self, topic: NewTopic) -> NewTopic:
+        """The same, if it may be created here."""
+        check_new_topic_name(topic.name)
+        numbers, config = check_held(topic.held, topic.partition_count), check_topic_config(topic.config)
+        self._check_ours(f"topic {topic.name!r}")
+        self.check_not_of_cluster(f"topic {topic.name!r} is not made here", f"create_topic({topic.name!r})")
+        return replace(topic, held=numbers, config=config)
+
+    def _create(self, entries: Sequence[TopicEntry]) -> list[TopicEntry]:
+        if not entries:
+            return []
+        try:
+            self._topics.begin(entries)
+            live = self._complete([(entry, entry.held_partitions) for entry in entries])
+        except BaseException:
+            for entry in entries:
+                self._topics.undo(entry.name)
+            raise
+        for topic in live:
             self._start_cleaner_for(topic)
-            return topic
+        return live
 
     def _check_ours(self, what: str) -> None:
         """
@@ -444,27 +495,32 @@ class LogDirectory:
                 "a store. For a store of your own, hand the topics over to a new directory"
             )
 
-    def _complete(self, topic: TopicEntry, numbers: Sequence[int]) -> TopicEntry:
-        """Open the logs of new partitions, and only then show them: no interrupt can leave a visible topic
-        without its logs."""
+    def _complete(self, made: Sequence[tuple[TopicEntry, Sequence[int]]]) -> list[TopicEntry]:
+        """Open the logs of new partitions, by their topics and numbers, and only then show them: no interrupt
+        can leave a visible topic without its logs."""
         opened: dict[TopicPartition, Log] = {}
+        topics = {topic.name: topic for topic, _ in made}
 
         def open_new(partition: TopicPartition) -> None:
-            opened[partition] = self._open_log(partition, topic, is_clean=False)
+            opened[partition] = self._open_log(partition, topics[partition.topic], is_clean=False)
 
         try:
-            partitions = [TopicPartition(topic.name, number) for number in numbers]
+            partitions = [TopicPartition(topic.name, number) for topic, numbers in made for number in numbers]
             take_turns(open_new, partitions, at_a_time=flushed_at_a_time(self._files))
             self.context.home.ensure_recovery_points(partitions)
             self._logs.update({partition: opened[partition] for partition in partitions})  # in this order
-            return self._topics.finish(topic)
+            return self._topics.finish([topic for topic, _ in made])
         except BaseException:
-            shown = self._topics.get(topic.name)
-            if shown is None or not set(numbers).issubset(shown.held_partitions):
+            if not all(self._shows(topic.name, numbers) for topic, numbers in made):
                 for partition, log in opened.items():
                     self._logs.pop(partition, None)
                     log.abandon()
             raise
+
+    def _shows(self, name: str, numbers: Sequence[int]) -> bool:
+        """Whether the topic is there with these partitions."""
+        shown = self._topics.get(name)
+        return shown is not None and set(numbers).issubset(shown.held_partitions)
 
     def add_partitions(
         self, name: str, partition_count: int, held: Iterable[int] | None = None
@@ -484,7 +540,8 @@ class LogDirectory:
             topic = self.topic(name)  # it may be another topic by now, or have grown
             added = _added_partitions(topic, partition_count, added if held is not None else None)
             self.context.home.check_held()
-            return self._complete(self._topics.begin_growth(topic, added, partition_count), added)
+            grown = self._topics.begin_growth(topic, added, partition_count)
+            return self._complete([(grown, added)])[0]
 
     def hold(self, name: str, numbers: Iterable[int]) -> TopicEntry:
         """Hold more partitions of a topic. A crash leaves all of the named ones held, or none. If a directory
@@ -503,7 +560,7 @@ class LogDirectory:
             if not added:
                 return topic
             self.context.home.check_held()
-            return self._complete(self._topics.begin_growth(topic, added), added)
+            return self._complete([(self._topics.begin_growth(topic, added), added)])[0]
 
     def let_go(self, name: str, number: int) -> TopicEntry:
         """Stop holding a partition: remove it with all its records, even if they are damaged or missing. Its

@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import chain
 
 from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, LogstoreError, StorageError, TopicExistsError
@@ -22,7 +23,7 @@ from logstore.format.names import (
     has_name_clash,
     partition_directory_name,
 )
-from logstore.logdir.catalogue import TopicEntry, TopicState, read_catalogue, write_catalogue
+from logstore.logdir.catalogue import CatalogueWriter, TopicEntry, TopicState, read_catalogue
 from logstore.logdir.held import shown_numbers
 from logstore.logdir.identity import (
     foreign_topic_id,
@@ -42,6 +43,20 @@ from logstore.turns import flushed_at_a_time, take_turns
 from logstore.warning import inform, warn
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewTopic:
+    """A topic to create."""
+
+    name: str
+    partition_count: int
+    config: TopicConfig | None
+    """None takes the store's defaults."""
+    held: Iterable[int] | None = None
+    """The partitions that the directory holds; None for all."""
+    topic_id: uuid.UUID | None = None
+    """The id of the same topic elsewhere, taken if it is free here."""
+
+
 class TopicTable:
     """Topics by name. What a failed change leaves behind is hidden at once; the next change of a topic with
     that name, or the next open, removes it."""
@@ -51,6 +66,7 @@ class TopicTable:
         self._home = home
         self._path = home.path
         self._default = default
+        self._catalogue = CatalogueWriter(files, home.path)
         self._entries: dict[str, TopicEntry] = {}
         self.adopted: set[str] = set()
         """Topics found at this open without a catalogue entry."""
@@ -109,7 +125,7 @@ class TopicTable:
         """Finish interrupted creations and deletions, and remove what deletions left."""
         for entry in list(self._entries.values()):
             if entry.state is TopicState.CREATING:
-                self._make_directories(entry, entry.held_partitions)
+                self._make_directories([(entry, entry.held_partitions)])
                 self._show({**self._entries, entry.name: entry.in_state(TopicState.LIVE)})
             elif entry.state is TopicState.DELETING:
                 inform("deleted topic %r: what delete_topic had begun is finished", entry.name)
@@ -149,39 +165,38 @@ class TopicTable:
 
     # Creating
 
-    def begin(
-        self,
-        name: str,
-        partition_count: int,
-        held: Iterable[int],
-        config: TopicConfig | None,
-        topic_id: uuid.UUID | None = None,
-    ) -> TopicEntry:
-        """Store that a topic is being created, and create the directories of the partitions in ``held``.
-        :meth:`finish` completes it; after a crash before that, the next open does.
+    def new_entry(self, topic: NewTopic, beside: Sequence[TopicEntry] = ()) -> TopicEntry:
+        """The entry of a topic that can be created, together with those ``beside`` it.
 
         Raises:
             TopicExistsError: the topic exists, or one whose name differs only in ``.`` and ``_``; or a
                 partition directory of that name was put there since the store was opened.
         """
-        self._check_free(name)
-        if name in self._entries:
-            self._finish_failed(self._entries[name])
+        self._check_free(topic.name, beside)
+        if topic.name in self._entries:
+            self._finish_failed(self._entries[topic.name])
+        wanted = topic.topic_id
         entry = TopicEntry(
-            name=name,
-            topic_id=topic_id if topic_id is not None and self._is_free(topic_id) else uuid.uuid4(),
-            partition_count=partition_count,
-            config=config or self._default,
+            name=topic.name,
+            topic_id=wanted if wanted is not None and self._is_free(wanted, beside) else uuid.uuid4(),
+            partition_count=topic.partition_count,
+            config=topic.config or self._default,
             state=TopicState.CREATING,
-        ).holding(held)
+        ).holding(range(topic.partition_count) if topic.held is None else topic.held)
         self._check_vacant(entry, entry.held_partitions)
-        self._put(entry)
-        self._make_directories(entry, entry.held_partitions)
         return entry
 
-    def finish(self, entry: TopicEntry) -> TopicEntry:
-        """Complete a creation or a growth, durably."""
-        return self._put(entry.in_state(TopicState.LIVE))
+    def begin(self, entries: Sequence[TopicEntry]) -> None:
+        """Store that topics are being created, and create the directories of the partitions that they hold.
+        :meth:`finish` completes it; after a crash before that, the next open does."""
+        self._put_all(entries)
+        self._make_directories([(entry, entry.held_partitions) for entry in entries])
+
+    def finish(self, entries: Sequence[TopicEntry]) -> list[TopicEntry]:
+        """Complete creations or a growth, durably."""
+        live = [entry.in_state(TopicState.LIVE) for entry in entries]
+        self._put_all(live)
+        return live
 
     def undo(self, name: str) -> None:
         """Undo a failed creation. If that fails too, the next open finishes the creation or the undoing."""
@@ -196,17 +211,19 @@ class TopicTable:
         self._store(self._entries)
         self.take_out(entry)
 
-    def _check_free(self, name: str) -> None:
-        for other in self._entries.values():
-            if other.name == name and other.state is TopicState.LIVE:
-                raise TopicExistsError(f"topic {name!r} exists already; require_topic() returns it")
+    def _check_free(self, name: str, beside: Sequence[TopicEntry]) -> None:
+        if self.get(name) is not None or any(other.name == name for other in beside):
+            raise TopicExistsError(f"topic {name!r} exists already; require_topic() returns it")
+        if "." not in name and "_" not in name:
+            return  # no name is like it, however many there are
+        for other in chain(self._entries.values(), beside):
             if other.name != name and has_name_clash(other.name, name):
                 raise TopicExistsError(
                     f"topic {name!r} clashes with {other.name!r}: Kafka treats . and _ as the same"
                 )
 
-    def _is_free(self, topic_id: uuid.UUID) -> bool:
-        return all(each.topic_id != topic_id for each in self._entries.values())
+    def _is_free(self, topic_id: uuid.UUID, beside: Sequence[TopicEntry]) -> bool:
+        return all(each.topic_id != topic_id for each in chain(self._entries.values(), beside))
 
     def _check_vacant(self, entry: TopicEntry, numbers: Iterable[int]) -> None:
         for number in numbers:
@@ -227,19 +244,20 @@ class TopicTable:
             return True
         return holds_partition(self._files, directory) if found is None else found != entry.topic_id
 
-    def _make_directories(self, entry: TopicEntry, numbers: Iterable[int]) -> None:
-        """Create the directories of new partitions. Forgets everything about an earlier partition of the same
-        name, so that none of it carries over."""
-        partitions = [TopicPartition(entry.name, number) for number in numbers]
-        self._home.forget(partitions)
+    def _make_directories(self, made: Iterable[tuple[TopicEntry, Iterable[int]]]) -> None:
+        """Create the directories of new partitions, by their topics and numbers. Forgets everything about an
+        earlier partition of the same name, so that none of it carries over."""
+        pairs = [(entry, TopicPartition(entry.name, number)) for entry, numbers in made for number in numbers]
+        self._home.forget([partition for _, partition in pairs])
 
-        def make(partition: TopicPartition) -> None:
+        def make(pair: tuple[TopicEntry, TopicPartition]) -> None:
+            entry, partition = pair
             directory = self.directory_of(partition)
             if not self._is_taken(entry, directory):  # else opening it raises
                 self._files.make_directory(directory)
                 write_topic_id(self._files, directory, entry.topic_id)
 
-        take_turns(make, partitions, at_a_time=flushed_at_a_time(self._files))
+        take_turns(make, pairs, at_a_time=flushed_at_a_time(self._files))
         self._files.flush_directory(self._path)
 
     # Changing
@@ -257,7 +275,7 @@ class TopicTable:
         if not set(numbers).isdisjoint(entry.letting_go):
             entry = self.take_out_parts(entry)[0]  # an earlier let_go() failed half-way
         self._check_vacant(entry, numbers)
-        self._make_directories(entry, numbers)
+        self._make_directories([(entry, numbers)])
         return entry.holding([*entry.held_partitions, *numbers], partition_count)
 
     def configure(self, entry: TopicEntry, config: TopicConfig) -> TopicEntry:
@@ -357,10 +375,13 @@ class TopicTable:
 
     def _put(self, entry: TopicEntry) -> TopicEntry:
         """Store the catalogue with this entry, then show it."""
-        changed = {**self._entries, entry.name: entry}
+        self._put_all([entry])
+        return entry
+
+    def _put_all(self, entries: Sequence[TopicEntry]) -> None:
+        changed = {**self._entries, **{entry.name: entry for entry in entries}}
         self._store(changed)
         self._show(changed)
-        return entry
 
     def _show(self, entries: dict[str, TopicEntry]) -> None:
         self._entries = entries
@@ -368,7 +389,7 @@ class TopicTable:
 
     def _store(self, entries: dict[str, TopicEntry]) -> None:
         self._home.check_held()
-        write_catalogue(self._files, self._path, entries.values())
+        self._catalogue.write(entries.values())
         self._is_stored = True
 
 

@@ -144,12 +144,18 @@ class WatchedDirectory:
         Raises:
             UnknownTopicError: there is no such topic.
         """
-        name = plain_text(name)
-        topic = self._live_topics().get(name) if type(name) is str else None
+        topic = self._find(name)
         if topic is None:
             hint = did_you_mean(name, self.topic_names())
             raise UnknownTopicError(f"there is no topic {shown(name)} in {self.path}{hint}")
         return topic
+
+    def has_topic(self, name: object) -> bool:
+        return self._find(name) is not None
+
+    def _find(self, name: object) -> TopicEntry | None:
+        name = plain_text(name)
+        return self._live_topics().get(name) if type(name) is str else None
 
     def waiting(self, directories: Sequence[str]) -> Waiting:
         """How a follower waits for changes in partition directories, and in this one, which has the

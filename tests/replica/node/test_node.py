@@ -481,12 +481,15 @@ def test_what_came_while_the_disk_was_full_is_held_when_there_is_room(cluster, m
         refused.append(getattr(topic, "name", topic))
         raise DiskFullError("[Errno 28] writing: No space left on device")
 
+    def refuse_all(made):
+        refuse(made[0][0])
+
     with monkeypatch.context() as full, logstore.connect(*cluster.addresses) as remote:
         if step == "first":
             full.setattr(directory, "create_topic", refuse)
             full.setattr(directory, "add_partitions", refuse)
         else:
-            full.setattr(directory, "_complete", refuse)
+            full.setattr(directory, "_complete", refuse_all)
             full.setattr(directory._topics, "_finish_failed", refuse)
         remote.create_topic("new", partitions=3)
         remote.add_partitions("t", 4)
