@@ -151,6 +151,49 @@ def test_a_worker_gets_what_the_log_has_now(steps):
                 log.compact(now=True)
 
 
+@pytest.mark.parametrize("reopens", [False, True])
+@pytest.mark.parametrize("is_erased", [False, True])
+def test_records_that_take_the_offsets_of_others_after_a_truncation_come(reopens, is_erased):
+    files, clock = MemoryFiles(), ManualClock()
+    store = logstore.open("/store", files=files, clock=clock)
+    log = store.create_topic("jobs")[0]
+    log.extend([b"0", b"1", b"2"])
+    if is_erased:
+        log.erase(offsets=range(1, 3))
+    with store.queue("jobs", group="workers", linger_ms=0) as queue:
+        for job in queue.poll(0):
+            job.accept()
+        assert queue.poll(0) == []
+        log.truncate_to(1)
+        assert queue.poll(0) == []
+        if not reopens:
+            log.extend([b"new"])
+            assert [(job.offset, job.value) for job in queue.poll(0)] == [(1, b"new")]
+    store.close()
+    store = logstore.open("/store", files=files, clock=clock)
+    if reopens:
+        store["jobs"][0].extend([b"new", b"newer", b"newest"])
+    with store.queue("jobs", group="workers", linger_ms=0) as queue:
+        found = [(job.offset, job.value) for job in queue.poll(0)]
+    values = [b"new", b"newer", b"newest"] if reopens else [b"new"]
+    assert found == [*enumerate(values, 1)]
+    store.close()
+
+
+def test_what_a_worker_has_of_a_log_that_is_truncated_is_another_record_then():
+    with logstore.open("/store", files=MemoryFiles(), clock=ManualClock()) as store:
+        log = store.create_topic("jobs")[0]
+        log.extend([b"0", b"1", b"2"])
+        with store.queue("jobs", group="workers", linger_ms=0) as queue:
+            first = queue.poll(0)
+            log.truncate_to(1)
+            assert queue.poll(0) == []
+            log.extend([b"new"])
+            assert [job.value for job in queue.poll(0)] == [b"new"]
+            first[0].accept()
+            assert queue.poll(0) == []
+
+
 @pytest.mark.parametrize("limit_bytes", [1, 400, 1_000_000])
 def test_a_worker_that_wants_few_bytes_gets_no_more_because_another_read_them(limit_bytes):
     with logstore.open("/store", files=MemoryFiles(), clock=ManualClock()) as store:

@@ -314,11 +314,25 @@ class HeldPartition:
         """Do what time and the log have brought: locks run out, records were deleted, others are to be
         buried."""
         records = self._records
-        if deleted := records.plan_deleted(log.log_start_offset):
-            records.apply(deleted)
+        self._keep_up_locked(log)
         if expired := records.plan_expire(self._clock.monotonic_ms()):
             records.apply(expired)
         self._bury_locked()
+
+    def _keep_up_locked(self, log: Log) -> None:
+        """Do what the log has brought: records were deleted, or it was truncated.
+
+        Raises:
+            LogstoreError: it was truncated, and that could not be stored; nothing has changed.
+        """
+        records = self._records
+        if deleted := records.plan_deleted(log.log_start_offset):
+            records.apply(deleted)
+        end, old_end = log.log_end_offset, records.end_offset
+        if old_end > end:
+            anew = _stored(Span(end, old_end - 1, RecordState.AVAILABLE))
+            self._storage.write([(self.key, ShareChange(min(records.start_offset, end), (anew,)))])
+            records.cut(end)
 
     # Burying
 

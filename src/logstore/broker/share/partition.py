@@ -9,7 +9,7 @@ from the start offset (below it all is done) to the end offset (from there on no
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from itertools import islice
@@ -341,6 +341,17 @@ class SharePartition:
         if log_start_offset <= self.start_offset:
             return []
         return [Span(self.start_offset, log_start_offset - 1, _ARCHIVED)]
+
+    def cut(self, end_offset: int) -> None:
+        """The log ends there now: other records take the offsets behind it, and nobody has had those."""
+        low = bisect_left(self._firsts, end_offset)
+        kept: list[Span] = []
+        if low and self._spans[low - 1].last >= end_offset:
+            low -= 1
+            kept.append(self._spans[low]._replace(last=end_offset - 1))
+        self._replace(low, len(self._spans), kept)
+        self.start_offset = min(self.start_offset, end_offset)
+        self._looked_to = min(self._looked_to, end_offset)
 
     def _released(self, span: Span, available_at_ms: int, reason: str) -> Span:
         if span.delivery_count >= self.delivery_count_limit:
