@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import struct
+import time
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -115,6 +116,33 @@ def test_a_login_without_headers(secured):
                 continue
             assert client.receive_frame() == b""
             assert client.ask(ApiKey.METADATA, MetadataRequest(None), 12).topics
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_who_does_not_know_the_password_waits_for_the_answer(store, version):
+    store.users.set_password("alice", PASSWORD)
+    login = b"\0alice\0wrong"
+    delay_ms = 300
+    with (
+        store.listen(
+            sasl_enabled_mechanisms="PLAIN", connection_failed_authentication_delay_ms=delay_ms
+        ) as listener,
+        RawClient(listener.address) as client,
+        RawClient(listener.address) as other,
+    ):
+        handshake_version = 0 if version == 0 else 1
+        client.ask(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest("PLAIN"), handshake_version)
+        started = time.monotonic()
+        if version:
+            client.send(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(login), version)
+        else:
+            client.socket.sendall(struct.pack(">i", len(login)) + login)
+        other.ask(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest("PLAIN"), 1)
+        assert time.monotonic() - started < delay_ms / 1000  # nobody else waits
+        if version:
+            assert client.receive(ApiKey.SASL_AUTHENTICATE, version).error_code
+        assert client.is_hung_up()
+        assert time.monotonic() - started >= delay_ms / 1000
 
 
 def test_a_client_logs_in_again_in_time(store):

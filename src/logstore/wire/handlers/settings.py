@@ -19,6 +19,7 @@ _RANGES = (
     ("fetch_max_bytes", 1024, 2**31 - 1),
     ("fetch_memory_bytes", 0, 2**40),
     ("connections_max_reauth_ms", 0, 2**40),
+    ("connection_failed_authentication_delay_ms", 0, 60_000),
     ("max_request_partition_size_limit", 1, 1_000_000),
     ("num_request_threads", 1, 10_000),
 )
@@ -67,6 +68,9 @@ class ListenerConfig(Checked):
     do not, and are all ``User:ANONYMOUS``. Users are those of :attr:`.Store.users`."""
     connections_max_reauth_ms: int = 0
     """After so long a client has to log in again (KIP-368). 0: never."""
+    connection_failed_authentication_delay_ms: int = 100
+    """How long a client waits for the answer when its login fails (KIP-306): it guesses no faster. No thread
+    waits."""
     authorize: bool = False
     """Whether clients may do only what :attr:`.Store.acls` allow them.
 

@@ -124,6 +124,8 @@ class Connection:
         self._unheard_since: float | None = None
         """When an answer was dropped: answers come in order, so there can be no other behind it."""
         self._out: deque[memoryview] = deque()
+        self._withheld: deque[memoryview] = deque()
+        """The answer to a login that has failed, until :attr:`_muted_until`."""
         self._muted_until = 0.0
         self._lock = threading.Lock()
         self._is_parked = True
@@ -206,6 +208,8 @@ class Connection:
                 if self._muted_until > time.monotonic():
                     return _Park.THROTTLE
                 self._muted_until = 0.0
+                self._out, self._withheld = self._withheld, deque()
+                continue
             if self._answer is not None:
                 if not self._finish():
                     return _Park.ANSWER
@@ -280,6 +284,7 @@ class Connection:
         if raw is not None:
             self._out = pieces_of(raw)
             self._hang_up_after_a_failed_login()
+            self._withhold_after_a_failed_login()
             return
         call = self.call
         asked = answering.read(call, frame)
@@ -348,11 +353,18 @@ class Connection:
         elif not isinstance(response, NoAnswer):
             self._out = pieces_of(answering.encode(answer, response, throttle_ms, self.call.node.store_path))
         self.call.room.hold(sum(map(len, self._out)))
+        self._withhold_after_a_failed_login()
         return True
 
     def _hang_up_after_a_failed_login(self) -> None:
         if self._login.has_failed:
             self._hang_up()
+
+    def _withhold_after_a_failed_login(self) -> None:
+        delay_ms = self.call.node.config.connection_failed_authentication_delay_ms
+        if self._login.has_failed and delay_ms:
+            self._withheld, self._out = self._out, deque()
+            self._muted_until = time.monotonic() + delay_ms / 1000
 
     def _hang_up(self) -> None:
         """When the answer was sent."""
@@ -389,7 +401,7 @@ class Connection:
             self.is_draining = True
             if not self._is_parked:
                 return
-            if self._answer is not None or self._out:
+            if self._answer is not None or self._out or self._withheld:
                 return
             self._is_parked = False
         self._close()
