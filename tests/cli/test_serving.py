@@ -4,6 +4,7 @@ second: one process, which imports the engine."""
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from logstore.cli import serving
 from logstore.cli.app import app
 from logstore.cli.commands.serve import SERVED
 from logstore.cli.serving import Serving, parse_plain
+from logstore.connected import Sasl
 from logstore.security import ClientTls
 from tests.wire.security.certificates import OPENSSL, Authority
 
@@ -35,6 +37,7 @@ WORDS = [
     "--quiet",
     "-q",
     "--allow-anonymous",
+    "--audit",
     "--certificate",
     "--key",
     "--client-ca",
@@ -172,3 +175,29 @@ def test_a_server_starts_without_typer(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize("is_audited", [False, True])
+def test_it_tells_of_logins_that_fail(tmp_path, monkeypatch, capsysbinary, is_audited):
+    with logstore.open(tmp_path / "s") as store:
+        store.users.set_password("alice", "a secret of some length")
+
+    def ask():
+        served = json.loads(capsysbinary.readouterr().out)
+        login = Sasl(username="alice\n", password="wrong", mechanism="PLAIN")
+        with pytest.raises(logstore.UsageError):
+            logstore.connect(served["address"], sasl=login)
+        return True
+
+    monkeypatch.setattr(serving, "until_told", lambda: Told(ask))
+    settings = ["sasl.enabled.mechanisms=PLAIN"]
+    wanted = Serving(
+        str(tmp_path / "s"), ["127.0.0.1:0"], settings=settings, is_json=True, is_audited=is_audited
+    )
+    assert serving.run_plain(wanted) == 0
+    told = [line for line in capsysbinary.readouterr().err.decode().splitlines() if line != "closing"]
+    if not is_audited:
+        assert told == []
+        return
+    (line,) = told
+    assert re.fullmatch(r"audit: [0-9-]+T[0-9:]+Z login failed: 'alice\\+n' from 127\.0\.0\.1 by .*", line)

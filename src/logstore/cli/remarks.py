@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,4 +25,27 @@ def on_standard_error() -> Iterator[None]:
 
 class _Remarks(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        streams.tell(f"warning: {record.getMessage()}")
+        if record.levelno >= logging.WARNING:
+            streams.tell(f"warning: {record.getMessage()}")
+
+
+@contextmanager
+def with_audit() -> Iterator[None]:
+    """Calls that are refused and logins that fail go there, too, each with its time."""
+    from logstore.wire.security.audit import LOGGER  # of a listener, which most commands have not
+
+    logger, audit = logging.getLogger(LOGGER), _Audit(logging.INFO)
+    before = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(audit)
+    try:
+        yield
+    finally:
+        logger.removeHandler(audit)
+        logger.setLevel(before)
+
+
+class _Audit(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        told_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))
+        streams.tell(f"audit: {told_at} {record.getMessage()}")

@@ -5,7 +5,7 @@ Typer: to import that, and what it needs, takes as long as all else of a start.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from logstore.cli import remarks, streams
@@ -38,6 +38,8 @@ class Serving(NamedTuple):
     """Each a name, an equals sign and a value."""
     is_json: bool = False
     is_quiet: bool = False
+    is_audited: bool = False
+    """Whether standard error tells of calls that are refused, and of logins that fail."""
     config: str | None = None
     """The file of a node, which says all the rest."""
     is_new_cluster: bool = False
@@ -61,7 +63,10 @@ def serve(wanted: Serving) -> None:
         OSError: standard output cannot be written.
     """
     share_pools()
-    if wanted.config is not None:
+    with remarks.with_audit() if wanted.is_audited else nullcontext():
+        if wanted.config is None:
+            _serve_store(wanted)
+            return
         from logstore.cli.nodes import serve_node  # few processes are one
 
         serve_node(
@@ -70,7 +75,9 @@ def serve(wanted: Serving) -> None:
             is_json=wanted.is_json,
             is_quiet=wanted.is_quiet,
         )
-        return
+
+
+def _serve_store(wanted: Serving) -> None:
     found = _settings(wanted.settings)
     tls = _tls_of(wanted)
     store_config = StoreConfig(**found[StoreConfig], topic=TopicConfig(**found[TopicConfig]))
@@ -136,6 +143,7 @@ _FLAGS: Final = {
     "--quiet": "is_quiet",
     "-q": "is_quiet",
     "--allow-anonymous": "allow_anonymous",
+    "--audit": "is_audited",
 }
 _TEXTS: Final = {
     "--advertised": "advertised",
@@ -168,7 +176,7 @@ def parse_plain(words: Sequence[str]) -> Serving | None:
         else:
             found["directory"] = word
     if "config" in found:
-        return Serving(**found) if found.keys() <= {"config", "is_json", "is_quiet"} else None
+        return Serving(**found) if found.keys() <= {"config", "is_json", "is_quiet", "is_audited"} else None
     is_whole = "directory" in found and all("=" in text for text in found.get("settings", ()))
     is_one = "advertised" not in found or len(found.get("addresses", ())) < 2
     has_tls = "certificate" in found or not found.keys() & {"key", "client_ca"}

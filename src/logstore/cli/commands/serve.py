@@ -51,6 +51,10 @@ Advertised = Annotated[
 AllowAnonymous = Annotated[
     bool, typer.Option("--allow-anonymous", help="let everybody in who can reach it from other machines")
 ]
+Audit = Annotated[
+    bool,
+    typer.Option("--audit", help="tell on standard error of calls that are refused and logins that fail"),
+]
 Certificate = Annotated[
     str | None, typer.Option("--certificate", metavar="FILE", help="ours, in PEM: clients connect with TLS")
 ]
@@ -81,6 +85,7 @@ def serve(
     settings: SettingTexts = None,
     config: ConfigFile = None,
     new_cluster: NewCluster = False,
+    audit: Audit = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -92,7 +97,15 @@ def serve(
         others = (directory, listen, advertised, allow_anonymous, certificate, key, client_ca, settings)
         if any(others):
             raise CommandError("--config goes alone: the file says all the rest", WRONG)
-        serving.serve(Serving(config=config, is_new_cluster=new_cluster, is_json=json, is_quiet=quiet))
+        serving.serve(
+            Serving(
+                config=config,
+                is_new_cluster=new_cluster,
+                is_audited=audit,
+                is_json=json,
+                is_quiet=quiet,
+            )
+        )
         return
     if new_cluster:
         raise CommandError("--new-cluster needs --config FILE", WRONG)
@@ -113,6 +126,7 @@ def serve(
             advertised,
             allow_anonymous=allow_anonymous,
             settings=settings or (),
+            is_audited=audit,
             is_json=json,
             is_quiet=quiet,
             certificate=certificate,
