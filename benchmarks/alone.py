@@ -11,6 +11,8 @@ from benchmarks.measure import Report, bring_to_disk, run_one, run_until_killed,
 from benchmarks.sizes import FREE_BYTES_PER_LARGE_BYTE, Sizes
 
 REOPEN = "reopen"
+REOPEN_IDLE = "reopen-idle"
+REOPEN_BEHIND = "reopen-behind"
 LARGE = "large"
 SMALL = "small"
 """Not a figure by itself: :data:`LARGE` is compared with it."""
@@ -19,7 +21,7 @@ LAG = "lag"
 IMPORT = "import"
 FIRST_USE = "first-use"
 
-ALONE = (REOPEN, LARGE, LARGE_RECOVERY, LAG, IMPORT, FIRST_USE)
+ALONE = (REOPEN, REOPEN_IDLE, REOPEN_BEHIND, LARGE, LARGE_RECOVERY, LAG, IMPORT, FIRST_USE)
 
 Found = dict[str, list[Figures]]
 """One set of figures for each round, by name."""
@@ -47,11 +49,15 @@ def measure_alone(
     return found, skipped
 
 
-def _reopen(sizes: Sizes, directory: str) -> Found:
-    shape = ["--partitions", str(sizes.partitions), "--segments", str(sizes.segments)]
-    place = ["--directory", directory, *shape]
-    run_one(["prepare-reopen", *place])
-    return {REOPEN: [run_one([REOPEN, *place]) for _ in range(sizes.rounds)]}
+def _reopens(name: str) -> Callable[[Sizes, str], Found]:
+    def reopen(sizes: Sizes, directory: str) -> Found:
+        shape = ["--partitions", str(sizes.partitions), "--segments", str(sizes.segments)]
+        place = ["--directory", directory, *shape]
+        run_one(["prepare-reopen", *place])
+        bring_to_disk()
+        return {name: [run_one([name, *place]) for _ in range(sizes.rounds)]}
+
+    return reopen
 
 
 def _large(sizes: Sizes, directory: str) -> Found:
@@ -96,7 +102,9 @@ def _starts(name: str) -> Callable[[Sizes, str], Found]:
 
 
 _MEASURES: dict[str, Callable[[Sizes, str], Found]] = {
-    REOPEN: _reopen,
+    REOPEN: _reopens(REOPEN),
+    REOPEN_IDLE: _reopens(REOPEN_IDLE),
+    REOPEN_BEHIND: _reopens(REOPEN_BEHIND),
     LARGE: _large,
     LARGE_RECOVERY: _large_recovery,
     LAG: _lag,

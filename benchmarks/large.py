@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 import benchmarks.contenders.logstore_log  # noqa: F401 - imports what logstore puts off
 import logstore
 from benchmarks.figures import idle_memory_bytes
+from benchmarks.measure import run_until_killed
 from benchmarks.process import peak_memory_bytes
 from benchmarks.records import WrongDataError
 from logstore.format.checkpoint import encode_offset_checkpoint
@@ -97,6 +98,37 @@ def measure_reopen(directory: str, partitions: int, segments: int) -> Figures:
         "close_seconds": perf_counter() - started,
         "memory_over_idle_bytes": peak - idle,
     }
+
+
+def leave_partitions(directory: str, records: int) -> NoReturn:
+    """Open the store, append so many records to each partition, and die by SIGKILL."""
+    config = logstore.StoreConfig(log_flush_offset_checkpoint_interval_ms=_NEVER_MS)
+    store = logstore.open(directory, config=config)
+    for log in store[_TOPIC]:
+        if records:
+            log.extend([(b"key", b"value")] * records)
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("SIGKILL returned")
+
+
+def measure_reopen_killed(directory: str, partitions: int, records: int) -> Figures:
+    """The same as :func:`measure_reopen` after a kill: with nothing new since the last checkpoint, or with
+    ``records`` in each partition that are behind it."""
+    run_until_killed(["leave-partitions", "--directory", directory, "--records", str(records)])
+    idle = idle_memory_bytes()
+    started = perf_counter()
+    store = logstore.open(directory)
+    seconds = perf_counter() - started
+    peak = peak_memory_bytes()
+    _check(not store.was_clean and not store.damaged, "the store was closed cleanly")
+    topic = store[_TOPIC]
+    ends = {log.log_end_offset for log in topic}
+    _check(len(topic) == partitions and len(ends) == 1, f"{len(topic)} partitions, ends are {ends}")
+    (end,) = ends
+    _check(all(log.durable_offset == end for log in topic), "what was found is not durable")
+    _check(end % _SMALL_RECORDS == 0 or records > 0, f"the logs end at {end}")
+    store.close()
+    return {"partitions": partitions, "open_seconds": seconds, "memory_over_idle_bytes": peak - idle}
 
 
 # A large log ------------------------------------------------------------------------------------------------

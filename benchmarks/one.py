@@ -40,6 +40,9 @@ _PREPARE_SCAN = "prepare-scan"
 _ALONE_FIGURES = (
     "reopen",
     "prepare-reopen",
+    "reopen-idle",
+    "reopen-behind",
+    "leave-partitions",
     "large",
     "prepare-large",
     "large-recovery",
@@ -100,6 +103,9 @@ def _measure_alone(a: Arguments) -> Any:
     commands: dict[str, Callable[[], Any]] = {
         "reopen": lambda: large.measure_reopen(a.directory, a.partitions, a.segments),
         "prepare-reopen": lambda: large.prepare_partitions(a.directory, a.partitions, a.segments),
+        "reopen-idle": lambda: large.measure_reopen_killed(a.directory, a.partitions, 0),
+        "reopen-behind": lambda: large.measure_reopen_killed(a.directory, a.partitions, 1),
+        "leave-partitions": lambda: large.leave_partitions(a.directory, a.records),
         "large": lambda: large.measure_large(a.directory, a.reads, a.least_records),
         "prepare-large": lambda: large.prepare_large(a.directory, a.bytes),
         "large-recovery": lambda: large.measure_recovery(a.directory),
@@ -121,6 +127,8 @@ _PREPARED_BY = {
     RECOVERY: CRASH,
     SCAN: _PREPARE_SCAN,
     "reopen": "prepare-reopen",
+    "reopen-idle": "prepare-reopen",
+    "reopen-behind": "prepare-reopen",
     "large": "prepare-large",
     "large-recovery": "prepare-large-recovery",
 }

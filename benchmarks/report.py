@@ -9,7 +9,17 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from benchmarks.alone import FIRST_USE, IMPORT, LAG, LARGE, LARGE_RECOVERY, REOPEN, SMALL
+from benchmarks.alone import (
+    FIRST_USE,
+    IMPORT,
+    LAG,
+    LARGE,
+    LARGE_RECOVERY,
+    REOPEN,
+    REOPEN_BEHIND,
+    REOPEN_IDLE,
+    SMALL,
+)
 from benchmarks.contenders import (
     AIOKAFKA,
     ARROW,
@@ -477,6 +487,14 @@ def _format_reopen(results: Results) -> str:
     return f"{seconds} for {partitions:,.0f} partitions of {segments:.0f} segments"
 
 
+def _format_killed(name: str) -> Callable[[Results], str]:
+    def text(results: Results) -> str:
+        seconds = format_seconds(_median(results, name, "open_seconds"))
+        return f"{seconds} for {_median(results, name, 'partitions'):,.0f} partitions"
+
+    return text
+
+
 def _format_memory(results: Results) -> str:
     memory = format_bytes(_median(results, LARGE, "memory_over_idle_bytes"))
     return f"{memory} while reading {format_bytes(_median(results, LARGE, 'size_bytes'))}"
@@ -520,6 +538,16 @@ def _format_start(name: str) -> Callable[[Results], str]:
 
 _ALONE_ROWS: tuple[tuple[str, str, Callable[[Results], str]], ...] = (
     (REOPEN, "Open many partitions after a clean stop", _format_reopen),
+    (
+        REOPEN_IDLE,
+        "The same after SIGKILL, with nothing new since the checkpoint",
+        _format_killed(REOPEN_IDLE),
+    ),
+    (
+        REOPEN_BEHIND,
+        "The same after SIGKILL, with a record behind it in each partition",
+        _format_killed(REOPEN_BEHIND),
+    ),
     (LARGE, "Memory over the idle process", _format_memory),
     (
         LARGE,

@@ -388,6 +388,8 @@ def test_an_import_takes_time(tmp_path: Path) -> None:
 def test_many_partitions_open_with_all_their_segments(tmp_path: Path) -> None:
     large.prepare_partitions(str(tmp_path), partitions=3, segments=2)
     assert large.measure_reopen(str(tmp_path), partitions=3, segments=2)["open_seconds"] > 0
+    for records in (0, 1):
+        assert large.measure_reopen_killed(str(tmp_path), partitions=3, records=records)["open_seconds"] > 0
     with pytest.raises(WrongDataError):
         large.measure_reopen(str(tmp_path), partitions=3, segments=1)
 
