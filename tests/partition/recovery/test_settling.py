@@ -6,7 +6,7 @@ import threading
 import pytest
 
 import logstore
-from logstore import TopicConfig
+from logstore import NewRecord, TopicConfig
 from logstore.errors import StorageError
 from logstore.files import OsFiles
 from logstore.logdir import directory as logdir
@@ -126,6 +126,16 @@ def test_what_a_log_without_a_change_lacks_is_made_again(files, name, how):
     assert reopen(files)[1] == NOTHING
 
 
+def test_a_log_whose_flush_has_failed_is_written_anew_though_it_ends_at_its_checkpoint(files):
+    files.open("/t-0/.failed-flush", create=True).close()
+    log, done = reopen(files)
+    assert ("Create", LOG_PATH + ".tmp") in done
+    assert not files.is_file("/t-0/.failed-flush")
+    assert values_of(log) == [b"a", b"b", b"c"]
+    abandon(log)
+    assert reopen(files)[1] == NOTHING
+
+
 def test_a_log_that_goes_on_behind_its_checkpoint_is_flushed_once(files):
     log = open_partition(files)
     log.extend([b"d"])
@@ -142,7 +152,7 @@ def test_an_index_does_not_name_what_an_accepted_loss_has_cut_off(tmp_path):
     config = TopicConfig(index_interval_bytes=200)
     log = logstore.Log.open(tmp_path / "t-0", config=config)
     for number in range(20):
-        log.extend([b"%03d" % number * 20], flush=True)
+        log.extend([NewRecord(b"%03d" % number * 20, timestamp_ms=number)], flush=True)
     log.close()  # the last entry of the time index names the last batch
     log = logstore.Log.open(tmp_path / "t-0", config=config)
     abandon(log)
@@ -152,6 +162,7 @@ def test_an_index_does_not_name_what_an_accepted_loss_has_cut_off(tmp_path):
     path.write_bytes(contents)
     log = logstore.Log.open(tmp_path / "t-0", config=config, accept_loss=True)
     assert log.log_end_offset == 19
+    assert log.writer.core.active.time_index.last_entry.offset == 18
     assert log.verify().is_sound
 
 
