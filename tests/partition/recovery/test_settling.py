@@ -126,6 +126,23 @@ def test_what_a_log_without_a_change_lacks_is_made_again(files, name, how):
     assert reopen(files)[1] == NOTHING
 
 
+@pytest.mark.parametrize("contents", [None, b"", b"garbage"])
+def test_the_snapshot_of_an_empty_log_is_made_again(contents):
+    files = MemoryFiles()
+    abandon(open_partition(files))
+    path = f"/t-0/{0:020}.snapshot"
+    files.remove(path)
+    if contents is not None:
+        file = files.open(path, create=True)
+        file.write_at(0, [contents])
+        file.close()
+    log, _ = reopen(files)
+    assert files.is_file(path)
+    assert log.verify().is_sound
+    abandon(log)
+    assert reopen(files)[1] == NOTHING
+
+
 def test_a_log_whose_flush_has_failed_is_written_anew_though_it_ends_at_its_checkpoint(files):
     files.open("/t-0/.failed-flush", create=True).close()
     log, done = reopen(files)
