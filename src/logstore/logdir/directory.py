@@ -237,7 +237,7 @@ class LogDirectory:
             waiting: deque[Future[Log | None]] = deque()
             try:
                 for log in logs:
-                    waiting.append(pool.submit(self._settle, log))
+                    waiting.append(self._begin_to_settle(pool, log))
                     while waiting[0].done() or len(waiting) > 2 * at_a_time:
                         yield waiting.popleft().result()
                         if not waiting:
@@ -247,6 +247,19 @@ class LogDirectory:
             except BaseException:  # an interrupt waits only for what is running
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
+
+    def _begin_to_settle(self, pool: Executor, log: Log | None) -> Future[Log | None]:
+        """Let a thread settle the log. If the system grants no more, those that there are finish what they
+        were given, which may include this log, and this thread does the rest."""
+        try:
+            return pool.submit(self._settle, log)
+        except RuntimeError:
+            from concurrent.futures import Future
+
+            pool.shutdown()
+            done: Future[Log | None] = Future()
+            done.set_result(self._settle(log))
+            return done
 
     def _settle(self, log: Log | None) -> Log | None:
         if log is not None:

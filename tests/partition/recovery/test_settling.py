@@ -180,6 +180,7 @@ def test_an_index_does_not_name_what_an_accepted_loss_has_cut_off(tmp_path):
     log = logstore.Log.open(tmp_path / "t-0", config=config, accept_loss=True)
     assert log.log_end_offset == 19
     assert log.writer.core.active.time_index.last_entry.offset == 18
+    assert log.writer.core.truncations.cuts == ((1, 19),)  # followers under way ask for it
     assert log.verify().is_sound
 
 
@@ -203,6 +204,28 @@ def test_on_a_slow_disk_several_logs_are_made_durable_at_a_time(tmp_path, monkey
         assert [values_of(log) for log in store["t"]] == [[b"v"]] * 9
         assert [each.done_count for each in seen] == [*range(1, 10)]
         assert [each.partition.partition for each in seen] == [*range(9)]
+
+
+@pytest.mark.parametrize("granted", [0, 1, 3])
+def test_where_no_more_threads_are_to_be_had_those_there_are_do(tmp_path, monkeypatch, granted):
+    monkeypatch.setattr(logdir, "WORTH_THREADS_SECONDS", 0.0)
+    store = logstore.open(tmp_path / "store")
+    for log in store.create_topic("t", partitions=30):
+        log.extend([b"v"])
+    store._directory.abandon()
+    start, numbers = threading.Thread.start, itertools.count()
+
+    def refuse(thread):
+        if thread.name.startswith("logstore-settle") and next(numbers) >= granted:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with logstore.open(tmp_path / "store") as store:
+        assert not store.damaged
+        assert [values_of(log) for log in store["t"]] == [[b"v"]] * 30
+        assert [log.writer.unsettled for log in store["t"]] == [None] * 30
+    assert next(numbers) > granted
 
 
 def test_a_log_that_cannot_be_made_durable_is_damaged_and_the_others_work(tmp_path):
