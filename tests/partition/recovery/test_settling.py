@@ -1,6 +1,7 @@
 """What an open after a crash makes durable, and what it leaves alone because it is durable already."""
 
 import itertools
+import struct
 import threading
 
 import pytest
@@ -141,6 +142,20 @@ def test_the_snapshot_of_an_empty_log_is_made_again(contents):
     assert log.verify().is_sound
     abandon(log)
     assert reopen(files)[1] == NOTHING
+
+
+def test_garbage_in_the_time_index_of_an_empty_log_is_not_kept():
+    files = MemoryFiles()
+    abandon(open_partition(files))
+    file = files.open(f"/t-0/{0:020}.timeindex", create=True)
+    file.write_at(0, [struct.pack(">qi", -(2**61), -(2**30))])  # no batch contradicts it
+    file.close()
+    log, _ = reopen(files)
+    assert log.verify().is_sound
+    log.extend([b"a"])
+    log.close()
+    log = open_partition(files)
+    assert log.verify().is_sound
 
 
 def test_a_log_whose_flush_has_failed_is_written_anew_though_it_ends_at_its_checkpoint(files):
