@@ -10,9 +10,10 @@ import logstore
 from logstore.config import StoreConfig
 from logstore.errors import ClosedError, StorageError
 from logstore.files import OsFile, OsFiles
-from logstore.logdir import upkeep
+from logstore.logdir import directory, upkeep
 from logstore.logdir.upkeep import for_each
-from logstore.turns import Bell, take_turns
+from logstore.partition.state.home import LogHome
+from logstore.turns import Bell, OtherThreads, take_turns
 
 
 class ItemError(Exception):
@@ -119,6 +120,60 @@ def test_an_interrupt_of_the_waiting_comes_when_all_are_done():
     with pytest.raises(KeyboardInterrupt):
         take_turns(take_one, range(2), at_a_time=2)
     assert len(ended) == 1
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_impatience_does_not_leave_other_threads_at_work():
+    """A second interrupt comes while the first one waits for them."""
+    here = threading.current_thread()
+    done = []
+
+    def action(number):
+        for _ in range(3):
+            signal.pthread_kill(here.ident, signal.SIGINT)
+            time.sleep(0.05)
+        done.append(number)
+
+    def act_beside():
+        with OtherThreads(1, "beside") as threads:
+            for begun in [threads.submit(action, number) for number in range(10)]:
+                begun.result()
+
+    with pytest.raises(KeyboardInterrupt):
+        act_beside()
+    assert done == [0]
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_an_open_that_is_interrupted_twice_has_its_directory_until_nobody_changes_it(tmp_path, monkeypatch):
+    store = logstore.open(tmp_path)
+    for log in store.create_topic("t", partitions=4):
+        log.extend([b"v"])
+    store._directory.abandon()
+    here, load, release = threading.current_thread(), directory.open_log, LogHome.release
+    busy, released = [], []
+
+    def load_slowly(*args, **options):
+        busy.append(1)
+        for _ in range(3):
+            signal.pthread_kill(here.ident, signal.SIGINT)
+            time.sleep(0.05)
+        log = load(*args, **options)
+        busy.pop()
+        return log
+
+    def note_release(home):
+        released.append(len(busy))
+        release(home)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(directory, "open_log", load_slowly)
+        patch.setattr(LogHome, "release", note_release)
+        with pytest.raises(KeyboardInterrupt):
+            logstore.open(tmp_path)
+    assert released == [0]
+    with logstore.open(tmp_path) as store:
+        assert len(store["t"]) == 4
 
 
 # The store on the machine's own disk -----------------------------------------------------------------------

@@ -10,11 +10,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from queue import Empty, SimpleQueue
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 from logstore.files import Files, OsFiles
 
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
 T = TypeVar("T")
+R = TypeVar("R")
 
 FLUSHED_AT_A_TIME: Final = 8
 """Flushing a log is waiting for the disk, and a file system flushes several files in little more than the
@@ -34,6 +38,75 @@ def take_turns(action: Callable[[T], object], items: Iterable[T], *, at_a_time: 
     the remaining items undone.
     """
     _Turns(action, items).take(at_a_time)
+
+
+class OtherThreads:
+    """Threads that do what is submitted to them, for one block of code. When that is left, none of them is
+    still at work. That also holds after an interrupt, which leaves undone what has not begun, and if others
+    follow while it waits for the rest.
+
+    ``ThreadPoolExecutor`` alone does not do that: who is interrupted twice leaves its threads at work.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        from concurrent.futures import ThreadPoolExecutor  # takes long, and few programs get here
+
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
+        self._lock = threading.Lock()
+        """Guards ``_ends`` and ``_is_over``."""
+        self._is_over = False
+        self._ends: list[Latch] = []
+        """One latch for each action that has begun."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            _insist(self._wait)
+        finally:
+            self._pool.shutdown(cancel_futures=True)
+
+    def submit(self, action: Callable[[T], R], item: T) -> Future[R]:
+        """
+        Raises:
+            RuntimeError: the system grants no more threads. Those that there are may do it nevertheless.
+        """
+        return self._pool.submit(self._run, action, item)
+
+    def finish(self) -> None:
+        """Wait until all is done that was submitted. Nothing else can be."""
+        self._pool.shutdown()
+
+    def _run(self, action: Callable[[T], R], item: T) -> R:
+        end = Latch()
+        with self._lock:
+            if self._is_over:
+                raise RuntimeError("it is over")  # nobody asks any more
+            self._ends.append(end)
+        try:
+            return action(item)
+        finally:
+            end.open()
+
+    def _wait(self) -> None:
+        with self._lock:
+            self._is_over = True
+        for end in self._ends:
+            end.wait()
+
+
+def _insist(wait: Callable[[], object]) -> None:
+    """Wait to the end in spite of interrupts. The last one is raised then."""
+    interrupt: BaseException | None = None
+    while True:
+        try:
+            wait()
+            break
+        except BaseException as error:
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt
 
 
 def flushed_at_a_time(files: Files) -> int:
@@ -200,15 +273,10 @@ class _Turns(Generic[T]):
 
     def _wait_for_threads(self) -> None:
         """Raise an interrupt only after all threads are done: until then they use what they work on."""
-        interrupt: BaseException | None = None
-        while True:
-            try:
-                with self._lock:
-                    self._is_over = True
-                for end in self._ends:
-                    end.wait()
-                break
-            except BaseException as error:
-                interrupt = error
-        if interrupt is not None:
-            raise interrupt
+        _insist(self._wait)
+
+    def _wait(self) -> None:
+        with self._lock:
+            self._is_over = True
+        for end in self._ends:
+            end.wait()

@@ -54,11 +54,11 @@ from logstore.partition.log import Log, open_log
 from logstore.partition.recovery.loaded import RecoveryReport
 from logstore.partition.state.context import LogContext, make_context
 from logstore.partition.state.home import NODE_NAME
-from logstore.turns import WORTH_THREADS_SECONDS, flushed_at_a_time, take_turns
+from logstore.turns import WORTH_THREADS_SECONDS, OtherThreads, flushed_at_a_time, take_turns
 from logstore.warning import inform, warn
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor, Future
+    from concurrent.futures import Future
 
     from logstore.logdir.cleaner import LogCleaner
     from logstore.logdir.scrub import Scrubber
@@ -193,14 +193,8 @@ class LogDirectory:
             opened: Iterable[Log | None] = map(self._try_open, wanted)
             self._collect(wanted, opened, on_progress)
             return
-        from concurrent.futures import ThreadPoolExecutor  # only a recovery pays for the import
-
-        with ThreadPoolExecutor(count, thread_name_prefix="logstore-recovery") as pool:
-            try:
-                self._collect(wanted, _map_all(pool, self._try_open, wanted), on_progress)
-            except BaseException:  # an interrupt waits only for what is running
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        with OtherThreads(count, "logstore-recovery") as threads:
+            self._collect(wanted, _map_all(threads, self._try_open, wanted), on_progress)
 
     def _collect(
         self,
@@ -231,22 +225,29 @@ class LogDirectory:
                 break
         else:
             return
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(at_a_time, thread_name_prefix="logstore-settle") as pool:
+        with OtherThreads(at_a_time, "logstore-settle") as threads:
             waiting: deque[Future[Log | None]] = deque()
-            try:
-                for log in logs:
-                    waiting.append(pool.submit(self._settle, log))
-                    while waiting[0].done() or len(waiting) > 2 * at_a_time:
-                        yield waiting.popleft().result()
-                        if not waiting:
-                            break
-                while waiting:
+            for log in logs:
+                waiting.append(self._begin_to_settle(threads, log))
+                while waiting[0].done() or len(waiting) > 2 * at_a_time:
                     yield waiting.popleft().result()
-            except BaseException:  # an interrupt waits only for what is running
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+                    if not waiting:
+                        break
+            while waiting:
+                yield waiting.popleft().result()
+
+    def _begin_to_settle(self, threads: OtherThreads, log: Log | None) -> Future[Log | None]:
+        """Let a thread settle the log. If the system grants no more, those that there are finish what they
+        were given, which may include this log, and this thread does the rest."""
+        try:
+            return threads.submit(self._settle, log)
+        except RuntimeError:
+            from concurrent.futures import Future
+
+            threads.finish()
+            done: Future[Log | None] = Future()
+            done.set_result(self._settle(log))
+            return done
 
     def _settle(self, log: Log | None) -> Log | None:
         if log is not None:
@@ -859,19 +860,20 @@ class LogDirectory:
 
 
 def _map_all(
-    pool: Executor,
+    threads: OtherThreads,
     action: Callable[[tuple[TopicPartition, TopicEntry]], Log | None],
     wanted: list[tuple[TopicPartition, TopicEntry]],
 ) -> Iterable[Log | None]:
-    """Call ``pool.map``.
+    """Let the threads do the action for each. The results are in order.
 
     Raises:
         RetriableError: no thread can be started for it.
     """
     try:
-        return pool.map(action, wanted)
+        begun = [threads.submit(action, each) for each in wanted]
     except RuntimeError as error:
         raise RetriableError(f"no thread can be started for the recovery: {error}") from None
+    return (each.result() for each in begun)
 
 
 def _close_log(log: Log) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from logstore.config import TopicConfig
 from logstore.errors import CorruptionError
 from logstore.model import ProducerIdentity
 from tests.partition.helpers import Crash, Partition, WatchedFiles, batch_of, crash_after, read_or_refuse
@@ -240,6 +241,64 @@ def test_a_missing_or_damaged_epoch_file_is_written_anew_after_a_clean_stop(part
     assert partition.open().epoch_entries == entries
     partition.crash()
     assert partition.open().epoch_entries == entries
+
+
+@pytest.mark.parametrize(("last_step", "interval_bytes"), [("checkpoint", 200), ("roll", 4096)])
+def test_missing_epochs_are_found_where_only_the_end_is_read_for_itself(partition, last_step, interval_bytes):
+    """With a roll, what is in front of it is read for its indexes alone."""
+    partition.config = TopicConfig(index_interval_bytes=interval_bytes)
+    partition.reopen()
+    for epoch in range(4):
+        partition.log.assign_leader_epoch(epoch)
+        partition.write(5)
+    entries = partition.log.epoch_entries
+    partition.checkpoint()
+    if last_step == "roll":
+        partition.log.roll()
+    partition.crash()
+    (partition.path / "leader-epoch-checkpoint").unlink()
+    assert partition.open().epoch_entries == entries
+
+
+def test_a_recovered_segment_rolls_by_the_largest_time_of_its_first_batch(partition):
+    partition.config = TopicConfig(segment_ms=10_000)
+    partition.reopen()
+    partition.write(6, batch=3)  # a second from record to record: times 0 to 2 in the first batch
+    partition.crash()
+    partition.open()
+    partition.write(7)
+    assert partition.bases() == [0]
+    partition.write(1)
+    assert partition.bases() == [0, 13]
+
+
+def test_missing_epochs_are_all_found_where_a_clean_stop_turns_out_to_be_none(partition):
+    """The last segment is read first then, and has the newest."""
+    for epoch in (0, 2, 5):
+        partition.log.assign_leader_epoch(epoch)
+        partition.write_segments(5, 5)
+    entries = partition.log.epoch_entries
+    partition.close()
+    for name in ("leader-epoch-checkpoint", "recovery-point-offset-checkpoint"):
+        (partition.path / name).unlink()
+    assert partition.open().epoch_entries == entries
+
+
+def test_missing_epochs_are_all_found_where_a_segment_is_read_twice(partition):
+    """First from the last index entry on; then from the start, since its end is lost."""
+    partition.config = TopicConfig(index_interval_bytes=200)
+    partition.reopen()
+    for epoch in range(4):
+        partition.log.assign_leader_epoch(epoch)
+        partition.write(5)
+    entries = partition.log.epoch_entries
+    partition.reopen()  # the time index is closed: it names the last record
+    partition.crash()
+    partition.corrupt_batch(-1)
+    (partition.path / "leader-epoch-checkpoint").unlink()
+    assert partition.open(accept_loss=True).log_end_offset == 19
+    assert partition.log.epoch_entries == entries
+    assert partition.log.verify().is_sound
 
 
 # States that Kafka's table leaves out

@@ -1,12 +1,13 @@
 """What an open after a crash makes durable, and what it leaves alone because it is durable already."""
 
 import itertools
+import struct
 import threading
 
 import pytest
 
 import logstore
-from logstore import TopicConfig
+from logstore import NewRecord, TopicConfig
 from logstore.errors import StorageError
 from logstore.files import OsFiles
 from logstore.logdir import directory as logdir
@@ -126,6 +127,47 @@ def test_what_a_log_without_a_change_lacks_is_made_again(files, name, how):
     assert reopen(files)[1] == NOTHING
 
 
+@pytest.mark.parametrize("contents", [None, b"", b"garbage"])
+def test_the_snapshot_of_an_empty_log_is_made_again(contents):
+    files = MemoryFiles()
+    abandon(open_partition(files))
+    path = f"/t-0/{0:020}.snapshot"
+    files.remove(path)
+    if contents is not None:
+        file = files.open(path, create=True)
+        file.write_at(0, [contents])
+        file.close()
+    log, _ = reopen(files)
+    assert files.is_file(path)
+    assert log.verify().is_sound
+    abandon(log)
+    assert reopen(files)[1] == NOTHING
+
+
+def test_garbage_in_the_time_index_of_an_empty_log_is_not_kept():
+    files = MemoryFiles()
+    abandon(open_partition(files))
+    file = files.open(f"/t-0/{0:020}.timeindex", create=True)
+    file.write_at(0, [struct.pack(">qi", -(2**61), -(2**30))])  # no batch contradicts it
+    file.close()
+    log, _ = reopen(files)
+    assert log.verify().is_sound
+    log.extend([b"a"])
+    log.close()
+    log = open_partition(files)
+    assert log.verify().is_sound
+
+
+def test_a_log_whose_flush_has_failed_is_written_anew_though_it_ends_at_its_checkpoint(files):
+    files.open("/t-0/.failed-flush", create=True).close()
+    log, done = reopen(files)
+    assert ("Create", LOG_PATH + ".tmp") in done
+    assert not files.is_file("/t-0/.failed-flush")
+    assert values_of(log) == [b"a", b"b", b"c"]
+    abandon(log)
+    assert reopen(files)[1] == NOTHING
+
+
 def test_a_log_that_goes_on_behind_its_checkpoint_is_flushed_once(files):
     log = open_partition(files)
     log.extend([b"d"])
@@ -142,7 +184,7 @@ def test_an_index_does_not_name_what_an_accepted_loss_has_cut_off(tmp_path):
     config = TopicConfig(index_interval_bytes=200)
     log = logstore.Log.open(tmp_path / "t-0", config=config)
     for number in range(20):
-        log.extend([b"%03d" % number * 20], flush=True)
+        log.extend([NewRecord(b"%03d" % number * 20, timestamp_ms=number)], flush=True)
     log.close()  # the last entry of the time index names the last batch
     log = logstore.Log.open(tmp_path / "t-0", config=config)
     abandon(log)
@@ -152,6 +194,8 @@ def test_an_index_does_not_name_what_an_accepted_loss_has_cut_off(tmp_path):
     path.write_bytes(contents)
     log = logstore.Log.open(tmp_path / "t-0", config=config, accept_loss=True)
     assert log.log_end_offset == 19
+    assert log.writer.core.active.time_index.last_entry.offset == 18
+    assert log.writer.core.truncations.cuts == ((1, 19),)  # followers under way ask for it
     assert log.verify().is_sound
 
 
@@ -175,6 +219,28 @@ def test_on_a_slow_disk_several_logs_are_made_durable_at_a_time(tmp_path, monkey
         assert [values_of(log) for log in store["t"]] == [[b"v"]] * 9
         assert [each.done_count for each in seen] == [*range(1, 10)]
         assert [each.partition.partition for each in seen] == [*range(9)]
+
+
+@pytest.mark.parametrize("granted", [0, 1, 3])
+def test_where_no_more_threads_are_to_be_had_those_there_are_do(tmp_path, monkeypatch, granted):
+    monkeypatch.setattr(logdir, "WORTH_THREADS_SECONDS", 0.0)
+    store = logstore.open(tmp_path / "store")
+    for log in store.create_topic("t", partitions=30):
+        log.extend([b"v"])
+    store._directory.abandon()
+    start, numbers = threading.Thread.start, itertools.count()
+
+    def refuse(thread):
+        if thread.name.startswith("logstore-settle") and next(numbers) >= granted:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with logstore.open(tmp_path / "store") as store:
+        assert not store.damaged
+        assert [values_of(log) for log in store["t"]] == [[b"v"]] * 30
+        assert [log.writer.unsettled for log in store["t"]] == [None] * 30
+    assert next(numbers) > granted
 
 
 def test_a_log_that_cannot_be_made_durable_is_damaged_and_the_others_work(tmp_path):

@@ -121,7 +121,7 @@ class Loader:
         self._found = clean_leftovers(self._left, self.directory, names)
         self._is_unwritten = has_failed_flush(self.files, self.directory, names)
         stored_epochs = self._stored.epochs
-        self.epochs = LeaderEpochs(stored_epochs.entries if stored_epochs is not None else ())
+        self._forget_read_epochs()
         segments, log_end_offset = self._load_segments(self._found.bases)
         if stored_epochs is None and not self._was_all_read(segments):
             self._rebuild_epochs(segments)
@@ -233,6 +233,7 @@ class Loader:
 
     def _recover(self, bases: list[int]) -> tuple[list[Segment], int]:
         """Check everything above the recovery point and cut the log at the first bad batch."""
+        self._forget_read_epochs()
         found = bases
         bases = self._without_deleted(found)
         if not bases:
@@ -444,9 +445,15 @@ class Loader:
         """Check and index the part above ``keep_below``: see :func:`.tail.index_tail`. Sets the segment's
         size to the end of the last good batch; returns the offset after it, and the error that stopped the
         walk before the file's end."""
+        known = self.epochs.entries
+
+        def new_tail() -> Tail:
+            self.epochs = LeaderEpochs(known)  # a walk that begins anew is not behind what the last one read
+            return Tail(segment, self.epochs, self.recovery_point, is_dense=self.is_dense)
+
         tail, fault, scanned_bytes, quiet_range, self._file_size = index_tail(
             segment,
-            partial(Tail, segment, self.epochs, self.recovery_point, is_dense=self.is_dense),
+            new_tail,
             keep_below,
             are_indexes_sound=self.is_clean,
             reach=reach,
@@ -463,6 +470,12 @@ class Loader:
         return tail.end_offset, fault
 
     # Epochs
+
+    def _forget_read_epochs(self) -> None:
+        """Go back to the stored history, before the segments are read from the first one on."""
+        stored = self._stored.epochs
+        self.epochs = LeaderEpochs(stored.entries if stored is not None else ())
+        self._with_epochs.clear()
 
     def _was_all_read(self, segments: list[Segment]) -> bool:
         """Whether every batch of the log was just read, and its epoch noted."""

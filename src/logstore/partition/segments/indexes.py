@@ -510,9 +510,9 @@ class IndexBuilder:
         """
         self.truncate_to(offset)
         index, time_index = self.offset_index, self.time_index
+        if not are_sound and not (index.is_in_order and time_index.is_in_order):
+            return None
         if index.entry_count:
-            if not are_sound and not (index.is_in_order and time_index.is_in_order):
-                return None
             batch = index.entry(index.entry_count - 1)
             last = LastEntries(batch.offset, batch.position, time_index.last_entry)
         elif time_index.entry_count <= 1:  # a short segment: only a clean stop adds an entry for all of it

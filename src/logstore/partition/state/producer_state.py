@@ -436,6 +436,7 @@ class ProducerStates:
     def clear(self, end_offset: int = 0) -> None:
         """Forget everything, as when the log is emptied to go on at ``end_offset``."""
         self.load_snapshot((), end_offset, now_ms=0)
+        self.snapshot_offset = -1
 
     def snapshot_entries(self) -> list[ProducerSnapshotEntry]:
         """The entries of a snapshot at ``map_end_offset``: each producer with its last batch only."""
