@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from copy import copy
 from dataclasses import replace
+from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -215,16 +216,21 @@ class LogDirectory:
         long, several are flushed at a time, while others are read."""
         logs = iter(opened)
         at_a_time = flushed_at_a_time(self._files)
+        takes_long = False
         for log in logs:
             if log is None or log.writer.unsettled is None:
                 yield log
                 continue
+            if takes_long:
+                yield from self._settled_beside(chain([log], logs), at_a_time)
+                return
             started = perf_counter()
-            yield self._settle(log)
-            if at_a_time > 1 and perf_counter() - started > WORTH_THREADS_SECONDS:
-                break
-        else:
-            return
+            settled = self._settle(log)
+            takes_long = at_a_time > 1 and perf_counter() - started > WORTH_THREADS_SECONDS
+            yield settled
+
+    def _settled_beside(self, logs: Iterable[Log | None], at_a_time: int) -> Generator[Log | None]:
+        """The same, in other threads."""
         with OtherThreads(at_a_time, "logstore-settle") as threads:
             waiting: deque[Future[Log | None]] = deque()
             for log in logs:

@@ -37,7 +37,7 @@ from logstore.partition.reading.view import Truncations
 from logstore.partition.recovery.aside import keep_aside, keep_whole, set_aside
 from logstore.partition.recovery.leftovers import SegmentFiles, clean_leftovers, list_files
 from logstore.partition.recovery.loaded import LoadedLog, RecoveryReport
-from logstore.partition.recovery.overflow import split_segment
+from logstore.partition.recovery.overflow import SegmentOverflowError, split_segment
 from logstore.partition.recovery.tail import MOST_OFFSETS, Tail, index_tail
 from logstore.partition.segments.active import ActiveSegment, open_active
 from logstore.partition.segments.failed_flushes import has_failed_flush
@@ -121,7 +121,6 @@ class Loader:
         self._found = clean_leftovers(self._left, self.directory, names)
         self._is_unwritten = has_failed_flush(self.files, self.directory, names)
         stored_epochs = self._stored.epochs
-        self._forget_read_epochs()
         segments, log_end_offset = self._load_segments(self._found.bases)
         if stored_epochs is None and not self._was_all_read(segments):
             self._rebuild_epochs(segments)
@@ -188,7 +187,7 @@ class Loader:
             if overflowed is None:
                 try:
                     return self._load_clean(bases) or self._recover(bases)
-                except _OverflowError as error:
+                except SegmentOverflowError as error:
                     overflowed = error.base_offset
             self._quiet_ranges.clear()
             split_segment(self.files, self.directory, overflowed)
@@ -223,6 +222,7 @@ class Loader:
         """Open the active segment after a clean stop, reading only its last few kilobytes. None if the log
         does not end at the recovery point: then it was not a clean stop."""
         if self.is_clean and bases:
+            self._forget_read_epochs()
             active = open_active(self._new_active(bases[-1]))
             ended_at = self.recovery_point if self.has_recovery_point else None
             end, fault = self._index_tail(active, max(self.recovery_point, bases[-1]), ended_at=ended_at)
@@ -445,15 +445,9 @@ class Loader:
         """Check and index the part above ``keep_below``: see :func:`.tail.index_tail`. Sets the segment's
         size to the end of the last good batch; returns the offset after it, and the error that stopped the
         walk before the file's end."""
-        known = self.epochs.entries
-
-        def new_tail() -> Tail:
-            self.epochs = LeaderEpochs(known)  # a walk that begins anew is not behind what the last one read
-            return Tail(segment, self.epochs, self.recovery_point, is_dense=self.is_dense)
-
         tail, fault, scanned_bytes, quiet_range, self._file_size = index_tail(
             segment,
-            new_tail,
+            partial(Tail, segment, self.epochs, self.recovery_point, is_dense=self.is_dense),
             keep_below,
             are_indexes_sound=self.is_clean,
             reach=reach,
@@ -461,7 +455,7 @@ class Loader:
         )
         self.report.scanned_bytes += scanned_bytes
         if tail.overflows:
-            raise _OverflowError(segment.base_offset)
+            raise SegmentOverflowError(segment.base_offset)
         segment.use_contents(tail.position, tail.first_timestamp_ms)
         self._quiet_ranges[segment.base_offset] = quiet_range
         if quiet_range[0] == 0:
@@ -535,14 +529,6 @@ class Loader:
                     self.files.remove(segment.path_of(TRANSACTION_INDEX_SUFFIX))
                     replay_from = min(replay_from, segment.base_offset)
         return replay_from
-
-
-class _OverflowError(Exception):
-    """A segment's offsets are out of reach of its indexes: it must be split."""
-
-    def __init__(self, base_offset: int) -> None:
-        super().__init__(base_offset)
-        self.base_offset = base_offset
 
 
 def _store_loss(context: LogContext, directory: str, partition: TopicPartition, end: int) -> None:

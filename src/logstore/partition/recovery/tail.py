@@ -75,6 +75,7 @@ class Tail:
         """Whether the last accepted batch turned out not to be good."""
         self._segment = segment
         self._epochs = epochs
+        self._known_epochs = epochs.entries
         self._can_map = can_map
         self._recovery_point = recovery_point
         self._dense_from = recovery_point if is_dense else None
@@ -113,6 +114,10 @@ class Tail:
         self.fault = self._producer_position = None
         self.is_torn = self.took_back = False
         self.scan(self.position)
+
+    def take_back_epochs(self) -> None:
+        """Forget the epochs that the walk has found: another begins anew, and is not behind them."""
+        self._epochs.go_back(self._known_epochs)
 
     def skip_to(self, position: int, offset: int) -> None:
         """Go on at a later batch, with records from ``offset`` on, and leave out what lies between."""
@@ -291,6 +296,7 @@ def index_tail(
         or (newest is not None and newest.offset >= tail.end_offset)  # the log ends before its batch
     ):
         segment.indexes.clear()
+        tail.take_back_epochs()
         tail = new_tail()
         tail.scan(0)
     scanned_bytes, file_size = tail.scanned_bytes, tail.file_size
@@ -303,6 +309,7 @@ def index_tail(
             fault, end = crossing, crossing.position
     if end is not None:
         segment.indexes.clear()  # they do not know the largest timestamp of the remaining batches
+        tail.take_back_epochs()
         tail = new_tail()
         tail.scan(0, end)
     return IndexedTail(tail, fault, scanned_bytes, tail.quiet_range, file_size)

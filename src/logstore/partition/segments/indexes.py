@@ -295,7 +295,7 @@ class OffsetIndex(_SparseIndex):
 
     @property
     def is_in_order(self) -> bool:
-        return _holds(check_offset_index, self._whole(), self.base_offset)
+        return not self._entries or _holds(check_offset_index, self._whole(), self.base_offset)
 
     @property
     def last_offset(self) -> int:
@@ -378,7 +378,7 @@ class TimeIndex(_SparseIndex):
 
     @property
     def is_in_order(self) -> bool:
-        return _holds(check_time_index, self._whole(), self.base_offset)
+        return not self._entries or _holds(check_time_index, self._whole(), self.base_offset)
 
     @property
     def room(self) -> int:

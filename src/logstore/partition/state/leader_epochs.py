@@ -122,6 +122,10 @@ class LeaderEpochs:
         was_cut = self.truncate_from_end(end_offset)
         return self.truncate_from_start(start_offset) or was_cut
 
+    def go_back(self, entries: tuple[EpochEntry, ...]) -> bool:
+        """Have the entries of before."""
+        return self._replace(entries)
+
     def clear(self) -> bool:
         """Forget everything, as after a batch of magic 0 or 1, which has no epoch."""
         return self._replace(())
