@@ -126,6 +126,8 @@ class LogHome:
         self._unstored = set(_STORED_TOGETHER)
         """Those that may differ from what is in memory. With thousands of partitions it takes milliseconds to
         encode one."""
+        self.is_store_coming = False
+        """Whether :meth:`store_coming` was scheduled, and has not begun."""
 
     # Ownership
 
@@ -328,6 +330,11 @@ class LogHome:
                 HIGH_WATERMARKS_NAME: self._high_watermarks,
             }
             self._store_locked({name: tables[name] for name in tables if name in self._unstored})
+
+    def store_coming(self) -> None:
+        """:meth:`store_checkpoints`, in the background."""
+        self.is_store_coming = False  # first: what changes from here on is not waited for in vain
+        self.store_checkpoints()
 
     def store_high_watermarks(self) -> None:
         with self._lock:
