@@ -13,7 +13,8 @@ it is cut. A high watermark that is too low hides records until they are reporte
 that is too high would show, and remove, records that no other replica has, so it is lowered before anything
 below it is cut.
 
-Lock: ``_lock`` guards the four tables, their files, and what is known about the files.
+Lock: ``_lock`` guards the four tables, their files, and what is known about the files. Log starts that are
+coming are noted without it.
 """
 
 from __future__ import annotations
@@ -116,6 +117,8 @@ class LogHome:
         self._stored_points: frozenset[TopicPartition] = frozenset()
         """The partitions with a stored recovery point."""
         self._log_starts: dict[TopicPartition, int] = {}
+        self._coming_starts: dict[TopicPartition, int | None] = {}
+        """Those that threads wait for; see :meth:`store_log_start`."""
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._cleaner_offsets: dict[TopicPartition, int] = {}
         """Their file is created by the first compaction."""
@@ -359,17 +362,25 @@ class LogHome:
                 self._high_watermarks = changed
 
     def store_log_start(self, partition: TopicPartition, offset: int | None) -> None:
-        """Set the log start durably; None means the base in the first segment's name."""
-        with self._lock:
-            if self._log_starts.get(partition) == offset:
-                return
-            changed = {**self._log_starts}
-            if offset is None:
-                del changed[partition]
-            else:
-                changed[partition] = offset
+        """Set the log start durably; None means the base in the first segment's name. Those of several
+        threads are stored together: the file has a line for each partition."""
+        self._coming_starts[partition] = offset
+        try:
+            with self._lock:
+                if partition in self._coming_starts:  # else another thread has stored it
+                    self._store_coming_starts_locked()
+        finally:
+            self._coming_starts.pop(partition, None)  # after a failure others must not store it
+
+    def _store_coming_starts_locked(self) -> None:
+        coming = self._coming_starts.copy()
+        if any(self._log_starts.get(partition) != offset for partition, offset in coming.items()):
+            merged = {**self._log_starts, **coming}
+            changed = {partition: offset for partition, offset in merged.items() if offset is not None}
             self._store_locked({LOG_STARTS_NAME: changed})
             self._log_starts = changed
+        for partition in coming:
+            self._coming_starts.pop(partition, None)
 
     def store_cleaner_offset(self, partition: TopicPartition, offset: int) -> None:
         """Set the cleaner offset durably."""
