@@ -176,6 +176,13 @@ class TestTopics:
         request = DeleteRecordsRequest((DeleteRecordsPartition(T0, 0),))
         assert rig.now(rig.broker.delete_records(request)).partitions[0].error is ErrorCode.POLICY_VIOLATION
 
+    def test_the_answers_come_in_the_order_of_the_request(self, rig, monkeypatch):
+        monkeypatch.setattr("logstore.broker.administering.flushed_at_a_time", lambda files: 4)
+        parts = tuple(DeleteRecordsPartition(TopicPartition("t", number), 0) for number in (1, 7, 0))
+        answers = rig.now(rig.broker.delete_records(DeleteRecordsRequest(parts))).partitions
+        assert [each.partition.partition for each in answers] == [1, 7, 0]
+        assert answers[1].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
 
 class TestSizes:
     def sizes(self, rig, partitions=None):

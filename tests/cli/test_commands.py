@@ -17,6 +17,7 @@ from logstore import NewRecord, ProducerIdentity, TopicConfig
 from logstore.cli import times
 from logstore.cli.app import COMMANDS
 from logstore.cli.records import ENCODINGS
+from logstore.partition.watching.read_only import ReadOnlyLog
 from logstore.testing import kafka
 from tests.cli.helpers import PROGRAM, QUIET, TIME_MS, answer, make_store, numbered, program, read, run, start
 from tests.logdir.helpers import flip_byte, open_store, run_python, snapshot
@@ -55,6 +56,15 @@ def test_topics_and_partitions(tmp_path):
     assert [line.index(word) for word in ("orders", "delete")] == [
         heading.index(word) for word in ("TOPIC", "CLEANUP")
     ]
+
+
+def test_what_ls_tells_of_a_partition_is_of_one_moment(tmp_path, monkeypatch):
+    path = make_store(tmp_path / "store")
+    looks = []
+    look = ReadOnlyLog._current_view
+    monkeypatch.setattr(ReadOnlyLog, "_current_view", lambda log: looks.append(log.partition) or look(log))
+    assert len(answer("ls", path, "orders", "--json").rows) == len(set(looks))
+    assert max(map(looks.count, looks)) <= 2, "one for the newest time, and one for all the rest"
 
 
 def test_what_is_known_of_a_partition(tmp_path):

@@ -19,6 +19,8 @@ from logstore.cli.app import app
 from logstore.cli.commands.serve import SERVED
 from logstore.cli.serving import Serving, parse_plain
 from logstore.connected import Sasl
+from logstore.errors import LockedError
+from logstore.model import TopicPartition
 from logstore.security import ClientTls
 from tests.wire.security.certificates import OPENSSL, Authority
 
@@ -201,3 +203,31 @@ def test_it_tells_of_logins_that_fail(tmp_path, monkeypatch, capsysbinary, is_au
         return
     (line,) = told
     assert re.fullmatch(r"audit: [0-9-]+T[0-9:]+Z login failed: 'alice\\+n' from 127\.0\.0\.1 by .*", line)
+
+
+def test_a_long_opening_tells_how_far_it_is(monkeypatch, capsys):
+    from logstore.cli import remarks
+    from logstore.logdir.directory import OpenProgress
+
+    seconds = iter([0.0, 0.1, 2.1, 2.1, 2.2, 4.2, 4.2])
+    tell = remarks.of_opening("shop", now=lambda: next(seconds))
+    for done in (1, 700, 701, 1400):
+        tell(OpenProgress(done, 5000, TopicPartition("t", done), None))
+    assert capsys.readouterr().err.splitlines() == [
+        "opening shop: 700 of 5000 partitions",
+        "opening shop: 1400 of 5000 partitions",
+    ]
+
+
+@pytest.mark.parametrize("option", [{}, {"is_quiet": True}, {"is_json": True}])
+def test_quiet_and_json_tell_nothing_of_an_opening(tmp_path, monkeypatch, option):
+    given = []
+
+    def open_store(*_, on_progress=None, **__):
+        given.append(on_progress)
+        raise LockedError("no")
+
+    monkeypatch.setattr(serving, "open_store", open_store)
+    with pytest.raises(LockedError):
+        serving.serve(Serving(directory=str(tmp_path), **option))
+    assert [each is None for each in given] == [bool(option)]

@@ -9,7 +9,7 @@ from logstore.model import TopicPartition
 from logstore.partition.log import Log
 
 
-def interrupted(*_):
+def interrupted(*_, **__):
     raise KeyboardInterrupt
 
 

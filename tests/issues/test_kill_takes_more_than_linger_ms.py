@@ -208,6 +208,7 @@ def test_the_recovery_point_waits_for_a_segment_that_was_sealed_while_it_was_flu
     log.flush()
     add(log, b"v")
     log.writer.durability.background_flush()
+    log._context.scheduler.run_due()  # stores the checkpoints, for all logs together
     flushed = files.operations.index(("flush", f"{0:020}.timeindex"))
     assert flushed < files.operations.index(("rename", "recovery-point-offset-checkpoint.tmp"))
     assert log._context.home.recovery_point(log.partition) == 5

@@ -76,6 +76,61 @@ def test_retention_deletes_old_segments_and_their_files_after_the_delay(store, c
     assert not [name for name in names_in(path / "t-0") if name.endswith(".deleted")]
 
 
+def test_logs_that_roll_together_store_their_recovery_points_together(store, clock, monkeypatch):
+    stored = []
+    topic = store.create_topic("t", partitions=20, config=TopicConfig(flush_ms=1_000))
+    for log in topic:
+        log.extend([b"v"])
+        log.roll()
+        log.extend([b"v"])
+    home = store._directory.context.home
+    whole = home.store_checkpoints
+    monkeypatch.setattr(home, "store_checkpoints", lambda: (stored.append(True), whole()))
+    clock.advance(1_000)
+    store.run_background()
+    assert [home.recovery_point(log.partition) for log in topic] == [1] * 20
+    assert stored == [True]
+
+
+@pytest.mark.parametrize("name", ["_retention", "_checkpoints"])
+def test_flushes_come_between_the_logs_of_a_long_round(store, clock, name, monkeypatch):
+    store.create_topic("t", partitions=200)
+    done = []
+
+    def work(log):
+        clock.advance(10)
+        done.append(log.partition.partition)
+
+    all_logs = getattr(store._directory._upkeep, name)
+    monkeypatch.setattr(all_logs, "_action", work)
+    all_logs.begin()
+    assert 0 < len(done) < 200
+    scheduler = store._directory.context.scheduler
+    scheduler.after(0, "flush", lambda: done.append("flush"), is_waiting=True)
+    all_logs.begin()  # the next one is due already
+    scheduler.run_due()
+    assert len(done) == 201
+    assert done[-1] != "flush"
+
+
+def test_a_log_that_fails_does_not_end_a_round(store, clock, monkeypatch):
+    store.create_topic("t", partitions=100)
+    done = []
+
+    def work(log):
+        clock.advance(10)
+        done.append(log.partition.partition)
+        if log.partition.partition == 3:
+            raise StorageError(5, "failed", "x")
+
+    retention = store._directory._upkeep._retention
+    monkeypatch.setattr(retention, "_action", work)
+    retention.begin()
+    store.run_background()
+    assert store._directory.context.scheduler.failure_count == 1
+    assert sorted(done) == list(range(100))
+
+
 def test_retention_by_size_keeps_the_newest(store, clock):
     config = TopicConfig(segment_bytes=1_000, retention_bytes=3_000)
     log = store.create_topic("t", config=config)[0]

@@ -210,6 +210,32 @@ def test_a_leader_that_is_dead_is_followed_and_the_copy_promoted(leader, copy, c
     assert {log.role for log in copy["t"]} == {Role.ALONE}
 
 
+def test_a_promotion_tells_what_was_not_copied(leader, copy, caplog, monkeypatch):
+    with leader.listen() as listener, replica.follow(copy, listener.address) as standby:
+        eventually(lambda: values(copy, "t") == [b"1", b"2"] and standby.progress.trouble is None)
+        t0, t1 = standby._bridge._copies.values()
+        standby._end()
+        t0.end_offset, t1.is_end_known = 5, False
+        assert standby.promote() == ["t"]
+    (told,) = [each.getMessage() for each in caplog.records if "before all was copied" in each.getMessage()]
+    assert "3 offsets of 1 partitions were not copied, such as those from 2 on of t-0" in told
+    assert "1 partitions were not compared with the cluster's, such as t-1, which ends at 0 here" in told
+
+
+def test_a_promotion_before_the_leader_has_told_its_topics_says_so(leader, copy, caplog, monkeypatch):
+    monkeypatch.setattr("logstore.bridge.cluster._REACH_SECONDS", 0.05)
+    standby = replica.follow(copy, copied(leader, copy))
+    assert standby.promote() == ["t"]
+    assert "topics may be missing" in caplog.text
+
+
+def test_a_promotion_of_a_whole_copy_warns_of_nothing(leader, copy, caplog):
+    with leader.listen() as listener, replica.follow(copy, listener.address) as standby:
+        eventually(lambda: values(copy, "t") == [b"1", b"2"] and standby.progress.trouble is None)
+        standby.promote()
+    assert "before all was copied" not in caplog.text
+
+
 def test_a_leader_that_comes_later_is_followed(leader, copy, monkeypatch):
     monkeypatch.setattr("logstore.bridge.cluster._REACH_SECONDS", 0.05)
     with leader.listen() as listener:

@@ -217,6 +217,28 @@ class PullBridge:
         others = f"; and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         return f"{unknown[0]}: not compared with the cluster's log yet{others}"
 
+    def what_is_missing(self) -> str | None:
+        """What the copies may lack of what the cluster had when it was last asked; None if that is nothing,
+        as far as is known. When the run has ended."""
+        if not self._were_listed:
+            return f"{NOT_ASKED}: topics may be missing, and the ends of others"
+        copies = sorted(self._copies.values(), key=lambda copy: copy.partition)
+        behind = [copy for copy in copies if copy.is_end_known and copy.end_offset > copy.position]
+        unknown = [copy for copy in copies if not copy.is_end_known]
+        told: list[str] = []
+        if behind:
+            left = sum(copy.end_offset - copy.position for copy in behind)
+            told.append(
+                f"{left} offsets of {len(behind)} partitions were not copied, such as those from "
+                f"{behind[0].position} on of {behind[0].partition}"
+            )
+        if unknown:
+            told.append(
+                f"{len(unknown)} partitions were not compared with the cluster's, such as "
+                f"{unknown[0].partition}, which ends at {unknown[0].position} here"
+            )
+        return "; ".join(told) or None
+
     # One step
 
     def _count_misses(self) -> None:

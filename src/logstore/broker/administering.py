@@ -30,6 +30,7 @@ from logstore.format.names import check_new_topic_name, has_name_clash
 from logstore.logdir.catalogue import TopicEntry
 from logstore.logdir.directory import LogDirectory, check_partition_count
 from logstore.logdir.topics import NewTopic as CreatedTopic
+from logstore.turns import flushed_at_a_time, take_turns
 
 
 class _RefusedError(Exception):
@@ -234,8 +235,16 @@ def outcome_of(name: str, action: Callable[[], TopicOutcome | object]) -> TopicO
 
 
 def delete_records(directory: LogDirectory, request: DeleteRecordsRequest) -> DeleteRecordsResult:
-    """Delete the records below an offset, durably."""
-    return DeleteRecordsResult(tuple(_delete_records(directory, each) for each in request.partitions))
+    """Delete the records below an offset, durably. Of several partitions at a time: most of it is waiting for
+    the disk, and what the directory keeps of them is then stored together."""
+    deleted: dict[int, DeletedRecords] = {}
+
+    def delete(wanted: tuple[int, DeleteRecordsPartition]) -> None:
+        number, partition = wanted
+        deleted[number] = _delete_records(directory, partition)
+
+    take_turns(delete, enumerate(request.partitions), at_a_time=flushed_at_a_time(directory.files))
+    return DeleteRecordsResult(tuple(deleted[number] for number in range(len(request.partitions))))
 
 
 def _delete_records(directory: LogDirectory, wanted: DeleteRecordsPartition) -> DeletedRecords:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final, NamedTuple
 
-from logstore.cli import streams
+from logstore.cli import remarks, streams
 from logstore.cli.ending import LOOK_SECONDS, until_told
 from logstore.cli.escaping import escaped, json_text
 from logstore.config import StoreConfig, TopicConfig, parse_settings
@@ -280,7 +280,8 @@ def serve_node(path: str, *, is_new_cluster: bool = False, is_json: bool, is_qui
     if is_new_cluster:
         _leave_lost_cluster(wanted)
     with ExitStack() as stack:
-        store = stack.enter_context(open_store(wanted.directory, config=config))
+        on_progress = None if is_quiet or is_json else remarks.of_opening(wanted.directory)
+        store = stack.enter_context(open_store(wanted.directory, config=config, on_progress=on_progress))
         with _damage_of(wanted.coordinator):
             coordinator = open_coordinator(
                 wanted.coordinator,

@@ -1,13 +1,19 @@
-"""What the engine warns of, on standard error."""
+"""What the engine warns of, on standard error, and how far a long opening has come."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
 from logstore.cli import streams
+
+if TYPE_CHECKING:
+    from logstore.logdir.directory import OpenProgress
+
+_BETWEEN_SECONDS: Final = 2.0
 
 
 @contextmanager
@@ -21,6 +27,20 @@ def on_standard_error() -> Iterator[None]:
     finally:
         logger.propagate = before
         logger.removeHandler(remarks)
+
+
+def of_opening(path: str, *, now: Callable[[], float] = time.monotonic) -> Callable[[OpenProgress], None]:
+    """Tells every two seconds how far the opening of a directory has come: after a crash thousands of
+    partitions take longer, and nothing else says that the program is at work."""
+    told_at = now()
+
+    def tell(progress: OpenProgress) -> None:
+        nonlocal told_at
+        if now() - told_at >= _BETWEEN_SECONDS:
+            told_at = now()
+            streams.tell(f"opening {path}: {progress.done_count} of {progress.total_count} partitions")
+
+    return tell
 
 
 class _Remarks(logging.Handler):

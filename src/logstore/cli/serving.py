@@ -84,7 +84,10 @@ def _serve_store(wanted: Serving) -> None:
     listener_config = ListenerConfig(**found[ListenerConfig])
     ended = until_told()
     with ExitStack() as stack:
-        store = stack.enter_context(open_store(wanted.directory, config=store_config))
+        on_progress = None if wanted.is_quiet or wanted.is_json else remarks.of_opening(wanted.directory)
+        store = stack.enter_context(
+            open_store(wanted.directory, config=store_config, on_progress=on_progress)
+        )
         listeners = [
             stack.enter_context(
                 store.listen(

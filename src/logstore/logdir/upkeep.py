@@ -7,7 +7,9 @@ log does not affect the others.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from logstore.errors import ClosedError
 from logstore.files import Files
@@ -15,6 +17,10 @@ from logstore.model import TopicPartition
 from logstore.partition.log import Log
 from logstore.partition.state.context import LogContext
 from logstore.turns import WORTH_THREADS_SECONDS, flushed_at_a_time, take_if_free, take_turns
+
+_SLICE_MS: Final = 50
+_TAKEN_TOGETHER: Final = 64
+"""Logs of a slice between two looks at the clock."""
 
 
 class Upkeep:
@@ -25,6 +31,10 @@ class Upkeep:
         self._home = context.home
         self._logs = logs
         self._lock = lock
+        self._retention = _Round(context, "retention", logs, Log.enforce_retention)
+        self._checkpoints = _Round(
+            context, "checkpoint", logs, self._checkpoint, self._home.store_checkpoints
+        )
 
     def start(self, *, was_clean: bool) -> None:
         """Schedule all of it at its intervals."""
@@ -32,8 +42,8 @@ class Upkeep:
         watermarks_ms = config.replica_high_watermark_checkpoint_interval_ms
         self._context.scheduler.begin(
             [
-                (config.log_retention_check_interval_ms, "retention", self.enforce_retention),
-                (config.log_flush_offset_checkpoint_interval_ms, "checkpoint", self.checkpoint),
+                (config.log_retention_check_interval_ms, "retention", self._retention.begin),
+                (config.log_flush_offset_checkpoint_interval_ms, "checkpoint", self._checkpoints.begin),
                 (watermarks_ms, "high watermarks", self.store_high_watermarks),
                 (config.producer_id_expiration_check_interval_ms, "expire producers", self.expire_producers),
             ],
@@ -58,7 +68,7 @@ class Upkeep:
             if count:
                 counts[log.partition] = count
 
-        for_each(enforce, self._logs())
+        for_each(enforce, self._logs(), at_a_time=1 if dry_run else flushed_at_a_time(self._context.files))
         return counts
 
     def checkpoint(self) -> None:
@@ -95,6 +105,64 @@ class Upkeep:
     def expire_producers(self) -> None:
         """Forget producers that were idle for ``producer_id_expiration_ms``."""
         for_each(Log.expire_producers, self._logs())
+
+
+class _Round:
+    """One action for every log in the background, a slice at a time: the same thread runs the flushes that
+    others wait for, and thousands of logs take seconds."""
+
+    def __init__(
+        self,
+        context: LogContext,
+        name: str,
+        logs: Callable[[], list[Log]],
+        action: Callable[[Log], object],
+        end: Callable[[], None] | None = None,
+    ) -> None:
+        """``end`` is called when all logs have had their turn, even if some have failed."""
+        self._context = context
+        self._name = name
+        self._logs = logs
+        self._action = action
+        self._end = end
+        self._left: deque[Log] = deque()
+        self._failure: Exception | None = None
+
+    def begin(self) -> None:
+        """Begin a round, unless the last one goes on."""
+        if not self._left:
+            self._left.extend(self._logs())
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """
+        Raises:
+            Exception: the error of the first log that has failed, when the round is over.
+        """
+        clock, left = self._context.clock, self._left
+        until_ms = clock.monotonic_ms() + _SLICE_MS
+        at_a_time = flushed_at_a_time(self._context.files)
+        while left and clock.monotonic_ms() <= until_ms:
+            several = [left.popleft() for _ in range(min(_TAKEN_TOGETHER, len(left)))]
+            try:
+                for_each(self._action, several, at_a_time=at_a_time)
+            except Exception as error:
+                self._failure = self._failure or error
+        if left:
+            self._continue_later()
+            return
+        failure, self._failure = self._failure, None
+        if self._end is not None:
+            self._end()
+        if failure is not None:
+            raise failure
+
+    def _continue_later(self) -> None:
+        try:
+            self._context.scheduler.after(0, self._name, self._go_on)
+        except BaseException:
+            self._left.clear()  # the next round begins anew
+            raise
 
 
 def for_each(action: Callable[[Log], object], logs: Iterable[Log], *, at_a_time: int = 1) -> None:

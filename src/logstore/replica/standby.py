@@ -131,7 +131,8 @@ class Standby:
         or still has them; and those that an earlier promotion, which a crash has cut short, has left.
 
         Each log begins a new leader epoch, so that a log that went on elsewhere is told from it. What the
-        leader had acknowledged and was not copied yet is not there: :attr:`progress` tells how far it was.
+        leader had acknowledged and was not copied yet is not there: :attr:`progress` tells how far it was,
+        and a warning what is missing as far as the leader has told.
         Transactions that are open in the copy are aborted: those whose markers were not copied yet.
         See to it first that the old leader serves no clients any more. The topics are never copied again
         unless they are deleted here.
@@ -147,10 +148,13 @@ class Standby:
         if self._is_promoted:
             raise ClosedError("it was promoted before")
         self._end()
+        missing = self._bridge.what_is_missing()
         names = begin_promotion(self._store, self._leader, self._names)
         promote_topics(self._store, names, self._aborted)
         end_promotion(self._store, names)
         self._is_promoted = True
+        if missing is not None:
+            warn("%s: promoted before all was copied, as far as is known: %s", self._source, missing)
         tell = warn if self._aborted else inform
         tell(
             "%s: %d topics are the store's own now; %d transactions were open in them, and are aborted",

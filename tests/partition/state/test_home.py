@@ -147,3 +147,46 @@ def test_a_cleaner_offset_that_cannot_be_stored_is_not_taken_for_stored(files, h
     with failing(files, "write", CLEANER_OFFSETS_NAME, EIO), pytest.raises(StorageError):
         home.store_cleaner_offset(PARTITION, 9)
     assert home.cleaner_offset(PARTITION) == 7
+
+
+def test_log_starts_of_several_threads_are_stored_together(files, home, monkeypatch):
+    from threading import Event, Thread
+
+    others = [TopicPartition("t", number) for number in range(1, 6)]
+    whole, is_writing, may_go = home._store_locked, Event(), Event()
+
+    def wait_once(tables):
+        if not is_writing.is_set():
+            is_writing.set()
+            assert may_go.wait(10)
+        whole(tables)
+
+    monkeypatch.setattr(home, "_store_locked", wait_once)
+    first = Thread(target=home.store_log_start, args=(PARTITION, 3))
+    first.start()
+    assert is_writing.wait(10)
+    threads = [Thread(target=home.store_log_start, args=(each, 7)) for each in others]
+    for thread in threads:
+        thread.start()
+    while not home._coming_starts.keys() >= set(others):
+        pass
+    may_go.set()
+    for thread in [first, *threads]:
+        thread.join()
+    assert [action for action, name in files.trace if action == "write"] == ["write"] * 2
+    assert {home.log_start(each) for each in others} == {7}
+    assert home.log_start(PARTITION) == 3
+    assert not home._coming_starts
+
+
+def test_a_log_start_that_could_not_be_stored_is_not_stored_with_others(files, home, monkeypatch):
+    def fail(tables):
+        raise StorageError(28, "full", "x")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(home, "_store_locked", fail)
+        with pytest.raises(StorageError):
+            home.store_log_start(PARTITION, 3)
+    other = TopicPartition("t", 9)
+    home.store_log_start(other, 4)
+    assert (home.log_start(PARTITION), home.log_start(other)) == (None, 4)

@@ -572,3 +572,22 @@ def test_a_second_node_of_one_store_is_refused_and_the_first_goes_on(cluster):
     cluster.wait_for_isr(T, 3)
     send(cluster, [b"1"])
     assert read(cluster) == [b"1"]
+
+
+@pytest.mark.parametrize("advertised", [None, "127.0.0.1:0"])
+def test_a_node_whose_address_is_a_guess_warns_of_it(tmp_path, caplog, advertised):
+    with (
+        logstore.open(tmp_path / "node") as store,
+        closing(FileCoordinator(str(tmp_path / "common"), cluster_id=store.cluster_id)) as coordinator,
+        Node(
+            store,
+            1,
+            coordinator=coordinator,
+            listener="0.0.0.0:0",
+            advertised=advertised,
+            allow_anonymous=True,
+        ),
+    ):
+        pass
+    told = [each.getMessage() for each in caplog.records if "give advertised" in each.getMessage()]
+    assert len(told) == (advertised is None)

@@ -14,6 +14,7 @@ from logstore.cli.options import Directory, Json, OptionalTopic, Quiet
 from logstore.cli.output import Output, Shape
 from logstore.cli.times import format_time
 from logstore.errors import CorruptionError, UnknownTopicError
+from logstore.partition.reading.readable import known_view
 from logstore.partition.watching.read_only import ReadOnlyLog
 from logstore.topic import Topic
 
@@ -131,14 +132,16 @@ def _partition_rows(topic: Topic, codes: list[int]) -> Iterator[dict[str, Any]]:
 
 
 def _facts_of(log: ReadOnlyLog) -> dict[str, Any]:
+    """As of one moment: each look at a log asks for changes of its files, and there may be thousands."""
     newest = log.find_max_timestamp()
+    view = known_view(log)
     return {
-        "log_start_offset": log.log_start_offset,
-        "log_end_offset": log.log_end_offset,
-        "high_watermark": log.high_watermark,
-        "last_stable_offset": log.last_stable_offset,
-        "segments": log.segment_count,
-        "size_bytes": log.size_bytes,
+        "log_start_offset": view.log_start_offset,
+        "log_end_offset": view.log_end_offset,
+        "high_watermark": view.high_watermark,
+        "last_stable_offset": view.last_stable_offset,
+        "segments": len(view.segments),
+        "size_bytes": sum(view.size_of(number) for number in range(len(view.segments))),
         "newest_ms": None if newest is None else newest.timestamp_ms,
     }
 

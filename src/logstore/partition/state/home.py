@@ -13,7 +13,8 @@ it is cut. A high watermark that is too low hides records until they are reporte
 that is too high would show, and remove, records that no other replica has, so it is lowered before anything
 below it is cut.
 
-Lock: ``_lock`` guards the four tables, their files, and what is known about the files.
+Lock: ``_lock`` guards the four tables, their files, and what is known about the files. Log starts that are
+coming are noted without it.
 """
 
 from __future__ import annotations
@@ -116,6 +117,8 @@ class LogHome:
         self._stored_points: frozenset[TopicPartition] = frozenset()
         """The partitions with a stored recovery point."""
         self._log_starts: dict[TopicPartition, int] = {}
+        self._coming_starts: dict[TopicPartition, int | None] = {}
+        """Those that threads wait for; see :meth:`store_log_start`."""
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._cleaner_offsets: dict[TopicPartition, int] = {}
         """Their file is created by the first compaction."""
@@ -126,6 +129,8 @@ class LogHome:
         self._unstored = set(_STORED_TOGETHER)
         """Those that may differ from what is in memory. With thousands of partitions it takes milliseconds to
         encode one."""
+        self.is_store_coming = False
+        """Whether :meth:`store_coming` was scheduled, and has not begun."""
 
     # Ownership
 
@@ -329,6 +334,11 @@ class LogHome:
             }
             self._store_locked({name: tables[name] for name in tables if name in self._unstored})
 
+    def store_coming(self) -> None:
+        """:meth:`store_checkpoints`, in the background."""
+        self.is_store_coming = False  # first: what changes from here on is not waited for in vain
+        self.store_checkpoints()
+
     def store_high_watermarks(self) -> None:
         with self._lock:
             if HIGH_WATERMARKS_NAME in self._unstored:
@@ -352,17 +362,29 @@ class LogHome:
                 self._high_watermarks = changed
 
     def store_log_start(self, partition: TopicPartition, offset: int | None) -> None:
-        """Set the log start durably; None means the base in the first segment's name."""
-        with self._lock:
-            if self._log_starts.get(partition) == offset:
-                return
-            changed = {**self._log_starts}
-            if offset is None:
-                del changed[partition]
-            else:
-                changed[partition] = offset
+        """Set the log start durably; None means the base in the first segment's name. Those of several
+        threads are stored together: the file has a line for each partition."""
+        self._coming_starts[partition] = offset
+        try:
+            with self._lock:
+                try:
+                    if partition in self._coming_starts:  # else another thread has stored it
+                        self._store_coming_starts_locked()
+                except BaseException:
+                    del self._coming_starts[partition]  # first: no other thread may store it now
+                    raise
+        finally:
+            self._coming_starts.pop(partition, None)
+
+    def _store_coming_starts_locked(self) -> None:
+        coming = self._coming_starts.copy()
+        if any(self._log_starts.get(partition) != offset for partition, offset in coming.items()):
+            merged = {**self._log_starts, **coming}
+            changed = {partition: offset for partition, offset in merged.items() if offset is not None}
             self._store_locked({LOG_STARTS_NAME: changed})
             self._log_starts = changed
+        for partition in coming:
+            self._coming_starts.pop(partition, None)
 
     def store_cleaner_offset(self, partition: TopicPartition, offset: int) -> None:
         """Set the cleaner offset durably."""

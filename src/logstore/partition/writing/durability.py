@@ -124,7 +124,8 @@ class Durability:
                     with self._guard.lock:
                         self.flush_soon_locked(_RETRY_MS)
                     raise
-                self.checkpoint_if_rolled()
+                if self._move_point_if_rolled():
+                    self._store_checkpoints_soon()
 
     def flush_soon_locked(self, least_delay_ms: int = 0) -> None:
         """Schedule a background flush after ``flush_ms``, if anything is not durable."""
@@ -255,19 +256,37 @@ class Durability:
         self._context.home.set_ends(self._partition, core.log_end_offset, core.known_high_watermark)
 
     def checkpoint_if_rolled(self) -> None:
-        """After a roll, move the stored recovery point past the sealed segments. No record gathers while
-        their snapshots are stored."""
+        """After a roll, move the stored recovery point past the sealed segments."""
+        if self._move_point_if_rolled():
+            self._context.home.store_checkpoints()
+
+    def _move_point_if_rolled(self) -> bool:
+        """Returns whether the recovery point has moved, in memory. No record gathers while the snapshots of
+        the sealed segments are stored."""
         home = self._context.home
         with self._guard.lock:
             core = self._core
             base = core.active.base_offset
             is_due = home.recovery_point(self._partition) < base <= core.durable_offset
             if not is_due or self._guard.is_closed:
-                return
+                return False
             with self._guard:
                 self._gathering.write_before_waiting_locked()
                 if core.unflushed:  # sealed since the flush: its indexes may not be durable
-                    return
+                    return False
                 core.settle()
                 home.set_recovery_point(self._partition, base)
-        home.store_checkpoints()
+                return True
+
+    def _store_checkpoints_soon(self) -> None:
+        """Once for all logs that roll meanwhile: the file has a line for each log of the store, and others
+        wait for their flushes behind this."""
+        home = self._context.home
+        if home.is_store_coming:
+            return
+        home.is_store_coming = True
+        try:
+            self._context.scheduler.after(0, "store checkpoints", home.store_coming, is_waiting=True)
+        except BaseException:
+            home.is_store_coming = False
+            raise

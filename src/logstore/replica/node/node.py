@@ -108,7 +108,8 @@ class Node:
             node_id: its number in the cluster, 0 or above. It stays the same for this directory.
             coordinator: what the nodes of the cluster have in common.
             listener: where clients and other nodes connect to: host and port, ``0`` for a free one.
-            advertised: what they are told, if that is another address.
+            advertised: what they are told, if that is another address. Without it, of a listener at
+                ``0.0.0.0``, they are told the machine's full name, and a warning says so.
             rack: where the node is. Replicas are placed on different racks.
             replication_factor: of topics that are created without one. While fewer nodes live, such topics
                 are refused, as Kafka does. None: 3, or as many as live. It is the controller's setting that
@@ -213,6 +214,14 @@ class Node:
     def _begin(self, listener: str, advertised: str | None, settings: dict[str, Any]) -> None:
         self._texts = self._share_texts()
         self._listener = self._store.listen(listener, advertised=advertised, **settings)
+        if self._listener.is_advertised_by_guess:
+            warn(
+                "node %d listens at %s, and tells clients and other nodes to connect to %s: if they do not "
+                "know this machine by that name, give advertised",
+                self.node_id,
+                listener,
+                self._listener.advertised,
+            )
         self._register(wait_ms=_FIRST_WAIT_MS)
         self._texts.give(is_first=self._coordinator.view.living.keys() <= {self.node_id})
         for run, what in ((self._run, "node"), (self._propose_all, "proposals"), (self._grow, "growth")):

@@ -123,6 +123,7 @@ class Listener(BoundToProcess):
         self._address = bound_address(wanted, self._socket)
         self._socket_file = unix_sockets.file_at(wanted.path) if wanted.path else None
         self._advertised = self._advertise(named)
+        self._is_guess = named is None and self._address.is_any
         self._node = Node(
             node_id=broker.node_id,
             cluster_id=broker.cluster_id,
@@ -174,6 +175,12 @@ class Listener(BoundToProcess):
     def advertised(self) -> Address:
         """Where clients are told to connect to."""
         return self._advertised
+
+    @property
+    def is_advertised_by_guess(self) -> bool:
+        """Whether that is the machine's own name for itself: it listens at all addresses, and nobody has said
+        which one clients reach."""
+        return self._is_guess
 
     @property
     def protocol(self) -> str:
