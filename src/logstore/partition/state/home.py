@@ -371,7 +371,7 @@ class LogHome:
                     if partition in self._coming_starts:  # else another thread has stored it
                         self._store_coming_starts_locked()
                 except BaseException:
-                    del self._coming_starts[partition]  # first: no other thread may store it now
+                    self._coming_starts.pop(partition, None)  # first: no other thread may store it now
                     raise
         finally:
             self._coming_starts.pop(partition, None)
