@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
 from logstore.model import Isolation, NewRecord
@@ -171,7 +171,11 @@ def run_all(wanted: list[tuple[Any, ...]], codec: str, segment_bytes: int) -> Re
         shutil.rmtree(directory)
 
 
+_DELETED_AND_ROLLED: list[tuple[Any, ...]] = [("append", IDEMPOTENT, "a"), ("delete", 1), ("roll",)]
+
+
 @settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@example(_DELETED_AND_ROLLED, "producer", 100_000)
 @given(st.lists(steps, min_size=10, max_size=40), st.sampled_from(CODECS), st.sampled_from([400, 100_000]))
 def test_what_is_left_is_what_nobody_erased(wanted, codec, segment_bytes):
     reference = run_all(wanted, codec, segment_bytes)

@@ -338,7 +338,7 @@ class LogGrowth(LogState):
             return
         if base_offset < old.base_offset:
             raise OffsetOutOfRangeError(f"cannot roll to {base_offset}, below the active {old.base_offset}")
-        self._prepare_roll(old)
+        self._prepare_roll(old, base_offset)
         new = self.new_active(base_offset, now_ms)
         try:
             new.create(flush=False)
@@ -354,10 +354,14 @@ class LogGrowth(LogState):
         self.producers.map_end_offset = base_offset
         self.coming_snapshots[base_offset] = self.producers.snapshot_entries()
 
-    def _prepare_roll(self, old: ActiveSegment) -> None:
+    def _prepare_roll(self, old: ActiveSegment, base_offset: int) -> None:
         has_gaps = self._had_gaps or self.config.compacts
-        if not self.may_wait and (has_gaps or not self.context.home.is_point_stored(self.partition)):
+        is_deleted = self.log_start_offset >= base_offset  # all in front: a recovery will not read it
+        must_wait = has_gaps or is_deleted or not self.context.home.is_point_stored(self.partition)
+        if must_wait and not self.may_wait:
             self._put_off("cannot roll before its last segment is flushed")
+        if is_deleted:  # only the snapshot knows its producers then
+            self.store_snapshot(base_offset)
         self.context.home.ensure_recovery_point(self.partition)
         if has_gaps:
             self._had_gaps = True  # also under another policy
