@@ -144,6 +144,11 @@ BUGS = (
                 "",
             ),
             Change("partition.recovery.tail:Tail._tells_of_wrong_last", "header.crc != last.crc and ", ""),
+            Change(
+                "partition.recovery.tail:index_tail",
+                "or (newest is not None and newest.offset >= tail.end_offset)",
+                "",
+            ),
         ),
         _partition("append", "append", "append", "checkpoint", "append"),
     ),

@@ -47,7 +47,7 @@ def test_single_cuts_of_a_follower(seed):
 def test_the_follower_without_its_rules_loses_something(monkeypatch, rule):
     """The check can fail: a roll that leaves the old segment to the background, a role that goes first."""
     if rule == "flushed roll":
-        monkeypatch.setattr(LogCore, "_prepare_roll", lambda core, old: None)
+        monkeypatch.setattr(LogCore, "_prepare_roll", lambda core, *_: None)
         scenario = FollowerScenario(actions=("replicate", "replicate", "roll", "replicate", "flush"))
     else:
         monkeypatch.setattr(Durability, "checkpoint_locked", lambda durability: None)
