@@ -37,7 +37,7 @@ from logstore.partition.reading.view import Truncations
 from logstore.partition.recovery.aside import keep_aside, keep_whole, set_aside
 from logstore.partition.recovery.leftovers import SegmentFiles, clean_leftovers, list_files
 from logstore.partition.recovery.loaded import LoadedLog, RecoveryReport
-from logstore.partition.recovery.overflow import SegmentOverflowError, split_segment
+from logstore.partition.recovery.overflow import split_segment
 from logstore.partition.recovery.tail import MOST_OFFSETS, Tail, index_tail
 from logstore.partition.segments.active import ActiveSegment, open_active
 from logstore.partition.segments.failed_flushes import has_failed_flush
@@ -110,8 +110,7 @@ class Loader:
             StorageError: a file could not be read or changed.
         """
         self.report, self._stored = RecoveryReport(was_clean=self.is_clean), stored
-        left = Removals(self.files)
-        self._left = cast(Files, left)  # as Removals.files
+        self._left = cast(Files, left := Removals(self.files))  # as Removals.files
         try:
             return self._load(names)
         finally:
@@ -187,8 +186,8 @@ class Loader:
             if overflowed is None:
                 try:
                     return self._load_clean(bases) or self._recover(bases)
-                except SegmentOverflowError as error:
-                    overflowed = error.base_offset
+                except _OverflowError as error:
+                    overflowed = int(error.args[0])
             self._quiet_ranges.clear()
             split_segment(self.files, self.directory, overflowed)
             self.report.split_segments += 1
@@ -455,7 +454,7 @@ class Loader:
         )
         self.report.scanned_bytes += scanned_bytes
         if tail.overflows:
-            raise SegmentOverflowError(segment.base_offset)
+            raise _OverflowError(segment.base_offset)
         segment.use_contents(tail.position, tail.first_timestamp_ms)
         self._quiet_ranges[segment.base_offset] = quiet_range
         if quiet_range[0] == 0:
@@ -467,8 +466,7 @@ class Loader:
 
     def _forget_read_epochs(self) -> None:
         """Go back to the stored history, before the segments are read from the first one on."""
-        stored = self._stored.epochs
-        self.epochs = LeaderEpochs(stored.entries if stored is not None else ())
+        self.epochs = LeaderEpochs(stored.entries if (stored := self._stored.epochs) else ())
         self._with_epochs.clear()
 
     def _was_all_read(self, segments: list[Segment]) -> bool:
@@ -529,6 +527,10 @@ class Loader:
                     self.files.remove(segment.path_of(TRANSACTION_INDEX_SUFFIX))
                     replay_from = min(replay_from, segment.base_offset)
         return replay_from
+
+
+class _OverflowError(Exception):
+    """The segment of this base has offsets out of reach of its indexes: it must be split."""
 
 
 def _store_loss(context: LogContext, directory: str, partition: TopicPartition, end: int) -> None:

@@ -22,14 +22,6 @@ from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET
 from logstore.partition.segments.walk import PIECE_BYTES, Walk
 
 
-class SegmentOverflowError(Exception):
-    """A segment's offsets are out of reach of its indexes: it must be split."""
-
-    def __init__(self, base_offset: int) -> None:
-        super().__init__(base_offset)
-        self.base_offset = base_offset
-
-
 def split_segment(files: Files, directory: str, base_offset: int) -> list[int]:
     """Split a segment into several whose offsets fit, and return their base offsets.
 
