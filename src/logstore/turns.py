@@ -52,18 +52,14 @@ class OtherThreads:
         from concurrent.futures import ThreadPoolExecutor  # takes long, and few programs get here
 
         self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
-        self._lock = threading.Lock()
-        """Guards ``_ends`` and ``_is_over``."""
-        self._is_over = False
-        self._ends: list[Latch] = []
-        """One latch for each action that has begun."""
+        self._actions = _Begun()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         try:
-            _insist(self._wait)
+            self._actions.wait()
         finally:
             self._pool.shutdown(cancel_futures=True)
 
@@ -79,34 +75,13 @@ class OtherThreads:
         self._pool.shutdown()
 
     def _run(self, action: Callable[[T], R], item: T) -> R:
-        end = Latch()
-        with self._lock:
-            if self._is_over:
-                raise RuntimeError("it is over")  # nobody asks any more
-            self._ends.append(end)
+        end = self._actions.begin()
+        if end is None:
+            raise RuntimeError("it is over")  # nobody asks any more
         try:
             return action(item)
         finally:
             end.open()
-
-    def _wait(self) -> None:
-        with self._lock:
-            self._is_over = True
-        for end in self._ends:
-            end.wait()
-
-
-def _insist(wait: Callable[[], object]) -> None:
-    """Wait to the end in spite of interrupts. The last one is raised then."""
-    interrupt: BaseException | None = None
-    while True:
-        try:
-            wait()
-            break
-        except BaseException as error:
-            interrupt = error
-    if interrupt is not None:
-        raise interrupt
 
 
 def flushed_at_a_time(files: Files) -> int:
@@ -222,12 +197,7 @@ class _Turns(Generic[T]):
         self._action = action
         self._turns = deque(enumerate(items))
         self._failures: dict[int, Exception] = {}
-        self._lock = threading.Lock()
-        """Guards ``_ends`` and ``_is_over``."""
-        self._is_over = False
-        self._ends: list[Latch] = []
-        """One latch for each other thread that has begun. Threads that have not begun are not waited for:
-        after an interrupt it is not known whether a thread was started, and it may never begin."""
+        self._others = _Begun()
 
     def take(self, at_a_time: int) -> None:
         try:
@@ -238,7 +208,7 @@ class _Turns(Generic[T]):
             self._turns.clear()
             raise
         finally:
-            self._wait_for_threads()
+            self._others.wait()
         if self._failures:
             raise self._failures[min(self._failures)]
 
@@ -250,11 +220,9 @@ class _Turns(Generic[T]):
             thread.start()
 
     def _work_beside(self) -> None:
-        end = Latch()
-        with self._lock:
-            if self._is_over:
-                return
-            self._ends.append(end)
+        end = self._others.begin()
+        if end is None:
+            return
         try:
             self._work()
         finally:
@@ -271,9 +239,38 @@ class _Turns(Generic[T]):
             except Exception as error:
                 self._failures[number] = error
 
-    def _wait_for_threads(self) -> None:
-        """Raise an interrupt only after all threads are done: until then they use what they work on."""
-        _insist(self._wait)
+
+class _Begun:
+    """What other threads have begun and must end before it is over. What has not begun is not waited for:
+    after an interrupt it is not known whether a thread was started, and it may never begin."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        """Guards both of the following."""
+        self._is_over = False
+        self._ends: list[Latch] = []
+
+    def begin(self) -> Latch | None:
+        """A latch, to be opened at the end. None if it is over already: do nothing then."""
+        end = Latch()
+        with self._lock:
+            if self._is_over:
+                return None
+            self._ends.append(end)
+        return end
+
+    def wait(self) -> None:
+        """Let nothing begin any more, and wait for what has, in spite of interrupts: until its end it uses
+        what it works on. The last interrupt is raised then."""
+        interrupt: BaseException | None = None
+        while True:
+            try:
+                self._wait()
+                break
+            except BaseException as error:
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
 
     def _wait(self) -> None:
         with self._lock:

@@ -45,8 +45,7 @@ def of_opening(path: str, *, now: Callable[[], float] = time.monotonic) -> Calla
 
 class _Remarks(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno >= logging.WARNING:
-            streams.tell(f"warning: {record.getMessage()}")
+        streams.tell(f"warning: {record.getMessage()}")
 
 
 @contextmanager

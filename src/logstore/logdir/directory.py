@@ -215,18 +215,17 @@ class LogDirectory:
         """The logs, in their order, when what recovery has found in them is durable. As soon as that takes
         long, several are flushed at a time, while others are read."""
         logs = iter(opened)
-        at_a_time = flushed_at_a_time(self._files)
         takes_long = False
         for log in logs:
             if log is None or log.writer.unsettled is None:
                 yield log
                 continue
-            if takes_long:
+            if takes_long and (at_a_time := flushed_at_a_time(self._files)) > 1:
                 yield from self._settled_beside(chain([log], logs), at_a_time)
                 return
             started = perf_counter()
             settled = self._settle(log)
-            takes_long = at_a_time > 1 and perf_counter() - started > WORTH_THREADS_SECONDS
+            takes_long = perf_counter() - started > WORTH_THREADS_SECONDS
             yield settled
 
     def _settled_beside(self, logs: Iterable[Log | None], at_a_time: int) -> Generator[Log | None]:
@@ -243,25 +242,23 @@ class LogDirectory:
                 yield waiting.popleft().result()
 
     def _begin_to_settle(self, threads: OtherThreads, log: Log | None) -> Future[Log | None]:
-        """Let a thread settle the log. If the system grants no more, those that there are finish what they
-        were given, which may include this log, and this thread does the rest."""
+        """Let a thread settle the log, if there is anything to settle. If the system grants no more, those
+        that there are finish what they were given, which may include this log, and this thread does the rest.
+        """
+        if log is None or log.writer.unsettled is None:
+            return _done(log)
         try:
             return threads.submit(self._settle, log)
         except RuntimeError:
-            from concurrent.futures import Future
-
             threads.finish()
-            done: Future[Log | None] = Future()
-            done.set_result(self._settle(log))
-            return done
+            return _done(self._settle(log))
 
-    def _settle(self, log: Log | None) -> Log | None:
-        if log is not None:
-            try:
-                log.writer.settle()
-            except LogstoreError as error:
-                self._note_damage(log.partition, error)
-                return None
+    def _settle(self, log: Log) -> Log | None:
+        try:
+            log.writer.settle()
+        except LogstoreError as error:
+            self._note_damage(log.partition, error)
+            return None
         return log
 
     def _try_open(self, wanted: tuple[TopicPartition, TopicEntry]) -> Log | None:
@@ -880,6 +877,14 @@ def _map_all(
     except RuntimeError as error:
         raise RetriableError(f"no thread can be started for the recovery: {error}") from None
     return (each.result() for each in begun)
+
+
+def _done(log: Log | None) -> Future[Log | None]:
+    from concurrent.futures import Future
+
+    done: Future[Log | None] = Future()
+    done.set_result(log)
+    return done
 
 
 def _close_log(log: Log) -> None:

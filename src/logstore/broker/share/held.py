@@ -330,8 +330,8 @@ class HeldPartition:
             records.apply(deleted)
         end, old_end = log.log_end_offset, records.end_offset
         if old_end > end:
-            anew = _stored(Span(end, old_end - 1, RecordState.AVAILABLE))
-            self._storage.write([(self.key, ShareChange(min(records.start_offset, end), (anew,)))])
+            again = _stored(Span(end, old_end - 1, RecordState.AVAILABLE))
+            self._storage.write([(self.key, ShareChange(min(records.start_offset, end), (again,)))])
             records.cut(end)
 
     # Burying

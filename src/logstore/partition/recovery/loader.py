@@ -26,7 +26,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import cast
 
 from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, LogstoreError, UnsupportedVersionError
@@ -110,7 +109,8 @@ class Loader:
             StorageError: a file could not be read or changed.
         """
         self.report, self._stored = RecoveryReport(was_clean=self.is_clean), stored
-        self._left = cast(Files, left := Removals(self.files))  # as Removals.files
+        left = Removals(self.files)
+        self._left = left.files
         try:
             return self._load(names)
         finally:
@@ -188,7 +188,6 @@ class Loader:
                     return self._load_clean(bases) or self._recover(bases)
                 except _OverflowError as error:
                     overflowed = int(error.args[0])
-            self._quiet_ranges.clear()
             split_segment(self.files, self.directory, overflowed)
             self.report.split_segments += 1
             self._found = clean_leftovers(self._left, self.directory)
@@ -221,7 +220,7 @@ class Loader:
         """Open the active segment after a clean stop, reading only its last few kilobytes. None if the log
         does not end at the recovery point: then it was not a clean stop."""
         if self.is_clean and bases:
-            self._forget_read_epochs()
+            self._forget_read()
             active = open_active(self._new_active(bases[-1]))
             ended_at = self.recovery_point if self.has_recovery_point else None
             end, fault = self._index_tail(active, max(self.recovery_point, bases[-1]), ended_at=ended_at)
@@ -232,7 +231,7 @@ class Loader:
 
     def _recover(self, bases: list[int]) -> tuple[list[Segment], int]:
         """Check everything above the recovery point and cut the log at the first bad batch."""
-        self._forget_read_epochs()
+        self._forget_read()
         found = bases
         bases = self._without_deleted(found)
         if not bases:
@@ -464,10 +463,11 @@ class Loader:
 
     # Epochs
 
-    def _forget_read_epochs(self) -> None:
-        """Go back to the stored history, before the segments are read from the first one on."""
+    def _forget_read(self) -> None:
+        """Go back to what is stored, before the segments are read from the first one on."""
         self.epochs = LeaderEpochs(stored.entries if (stored := self._stored.epochs) else ())
         self._with_epochs.clear()
+        self._quiet_ranges.clear()
 
     def _was_all_read(self, segments: list[Segment]) -> bool:
         """Whether every batch of the log was just read, and its epoch noted."""

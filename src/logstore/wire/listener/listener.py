@@ -178,8 +178,8 @@ class Listener(BoundToProcess):
 
     @property
     def is_advertised_by_guess(self) -> bool:
-        """Whether that is the machine's own name for itself: it listens at all addresses, and nobody has said
-        which one clients reach."""
+        """Whether that is the machine's own name for itself: it listens at all addresses, and was not
+        told which of them clients reach."""
         return self._is_guess
 
     @property
