@@ -10,6 +10,7 @@ import pytest
 
 import logstore
 from logstore import bridge
+from logstore.bridge.cluster import ClusterQuestions
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Promise
 from logstore.broker.requests import ProducedPartition, ProduceResult
@@ -150,6 +151,30 @@ def test_it_runs_until_it_is_stopped(ends, monkeypatch):
     assert committed(ends.cluster["t"]) == committed(source)
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+def test_partitions_that_are_added_while_the_cluster_is_asked(ends, monkeypatch, is_late):
+    """There first, then here, as the docs say; and a broker that learns of them a moment later."""
+    source = ends.store.create_topic("t")
+    source[0].append(b"1")
+    push = bridge.push(ends.store, ends.remote, "t", name="edge")
+    push.run(until_end=True)
+    plain, answers = ClusterQuestions.topics, []
+
+    def topics(self, names):
+        answers.append(plain(self, names))
+        if len(answers) == 2:
+            ends.cluster["t"].add_partitions(2)
+            source.add_partitions(2)
+            source[1].append(b"2")
+        return answers[0] if is_late and len(answers) == 4 else answers[-1]
+
+    monkeypatch.setattr(ClusterQuestions, "topics", topics)
+    monkeypatch.setattr("logstore.bridge.push_topics._LATE_SECONDS", 0.05)
+    push.run(until_end=True)
+    push.run(until_end=True)
+    assert committed(ends.cluster["t"]) == committed(source)
+
+
 def test_until_the_end_of_a_topic_that_grows(ends):
     source = ends.store.create_topic("t")
     source[0].extend([b"1", b"2"])
@@ -274,7 +299,8 @@ def test_a_topic_is_made_as_it_is_here(ends):
 # What is wrong ----------------------------------------------------------------------------------------------
 
 
-def test_fewer_partitions_there(ends):
+def test_fewer_partitions_there(ends, monkeypatch):
+    monkeypatch.setattr("logstore.bridge.push_topics._LATE_SECONDS", 0.01)
     ends.store.create_topic("t", partitions=3)
     ends.cluster.create_topic("t", partitions=2)
     with pytest.raises(UnknownPartitionError, match="2 partitions at the cluster and 3 here"):

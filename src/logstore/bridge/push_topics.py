@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
 from logstore.arguments import check_flag, plain_text, shown, utf8_bytes
-from logstore.bridge.cluster import ClusterQuestions
+from logstore.bridge.cluster import ClusterQuestions, ClusterTopics
 from logstore.bridge.partition_push import PartitionPush, Taken
 from logstore.bridge.progress import NOT_ASKED, PartitionProgress, PushProgress
 from logstore.bridge.pull_topics import REFRESH_MS, check_names
@@ -54,6 +55,8 @@ _COMMIT_AGAIN_SECONDS: Final = 3600.0
 that of each partition by itself."""
 _TRANSACTION_BYTES: Final = 16 * 1024 * 1024
 """Of keys and values in a transaction: half of a producer's ``buffer_memory``."""
+_LATE_SECONDS: Final = 1.0
+"""How long after partitions were added at the cluster a broker of it may not know of them yet."""
 _SETTINGS_TO_CREATE: Final = ("cleanup.policy", "max.message.bytes")
 """How long a cluster keeps records is for it to say."""
 
@@ -320,7 +323,7 @@ class PushBridge:
         logs = {log.partition: log for name in self._names for log in self._store[name]}
         new = [log for partition, log in logs.items() if self._is_new(partition, log)]
         committed = self._cluster.committed(self.group, [log.partition for log in new]) if new else {}
-        self._check_target({each.topic for each in committed})
+        self._check_target(Counter(each.topic for each in logs), {each.topic for each in committed})
         for log in new:
             topic_id, at = self._store[log.partition.topic].topic_id, committed.get(log.partition)
             if at is None:
@@ -340,22 +343,22 @@ class PushBridge:
     def _watch(self, log: Log) -> Callable[[], object]:
         return log.on_change(self._changed.set)
 
-    def _check_target(self, pushed: set[str]) -> None:
+    def _check_target(self, counts: Mapping[str, int], pushed: set[str]) -> None:
         """
         Args:
+            counts: how many partitions each topic had here before the cluster is asked: others may be added
+                on both sides meanwhile.
             pushed: topics that were pushed before: one that is gone is not made again.
         """
-        found = self._cluster.topics(self._names)
-        found.check()
+        found = self._topics_there(counts)
         self._notes.cluster_id = found.cluster_id
-        for name in self._names:
-            topic, count = self._store[name], len(self._store[name])
+        for name, count in counts.items():
             there = found.topics.get(name)
             if there is None:
                 if not self._creates or name in pushed or name in self._seen_counts:
                     was = "no longer has" if name in pushed or name in self._seen_counts else "does not have"
                     raise UnknownTopicError(f"the cluster {found.cluster_id} {was} topic {name!r}")
-                made = self._cluster.create_topic(name, count, _settings_for(topic.config))
+                made = self._cluster.create_topic(name, count, _settings_for(self._store[name].config))
                 if made is not None:
                     self._seen_ids[name] = made
             elif len(there.leader_epochs) < count:
@@ -369,6 +372,20 @@ class PushBridge:
                     f"the cluster {found.cluster_id} has deleted topic {name!r}, and made it again"
                 )
             self._seen_counts[name] = count
+
+    def _topics_there(self, counts: Mapping[str, int]) -> ClusterTopics:
+        """As the cluster has them. If one has too few partitions, it is asked a second time a little later.
+
+        Raises:
+            UsageError: the cluster does not allow to know of one.
+        """
+        found = self._cluster.topics(self._names)
+        found.check()
+        if any(len(each.leader_epochs) < counts[name] for name, each in found.topics.items()):
+            self._stopping.wait(_LATE_SECONDS)
+            found = self._cluster.topics(self._names)
+            found.check()
+        return found
 
 
 def _settings_for(config: TopicConfig) -> dict[str, str]:
