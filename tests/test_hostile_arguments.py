@@ -139,6 +139,7 @@ RIGHT = {
     "data": lambda: b"",
     "path": lambda: "/nowhere",
     "name": lambda: "t",
+    "topics": lambda: {"t": 1},
     "group": lambda: "g",
     "status": lambda: None,
     "source": lambda: "t",

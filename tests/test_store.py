@@ -22,6 +22,7 @@ from logstore.errors import (
     UnsupportedVersionError,
     UsageError,
 )
+from logstore.logdir.catalogue import CatalogueWriter
 from logstore.model import TopicPartition
 from logstore.testing import ManualClock
 from tests.logdir.helpers import (
@@ -143,6 +144,38 @@ def test_a_topic_is_created_once(store):
     store.create_topic("a")
     with pytest.raises(TopicExistsError, match="require_topic"):
         store.create_topic("a")
+
+
+def test_many_topics_are_made_at_once(store):
+    made = store.create_topics({"a": 2, "b": 1}, config=TopicConfig(retention_ms=7))
+    assert {name: (topic.name, len(topic)) for name, topic in made.items()} == {"a": ("a", 2), "b": ("b", 1)}
+    assert {topic.config.retention_ms for topic in store.values()} == {7}
+    made["a"][1].append(b"v")
+
+
+def test_of_many_topics_one_that_is_refused_is_told_when_the_others_are_there(store):
+    store.create_topic("b")
+    with pytest.raises(TopicExistsError, match="'b' exists already"):
+        store.create_topics({"a": 2, "b": 1, "c": 3})
+    assert {name: len(topic) for name, topic in store.items()} == {"a": 2, "b": 1, "c": 3}
+
+
+@pytest.mark.parametrize("topics", [["a"], "a", {"a": 0}, {"a": True}, {"a": 1, "b": 100_001}, {"a": "1"}])
+def test_of_many_topics_none_is_made_of_wrong_numbers(store, topics):
+    with pytest.raises(UsageError):
+        store.create_topics(topics)
+    with pytest.raises(InvalidTopicError):
+        store.create_topics({"c": 1, "../d": 1})
+    assert list(store) == []
+
+
+def test_many_topics_store_the_catalogue_some_times(store, path, monkeypatch):
+    stored = []
+    plain = CatalogueWriter.write
+    monkeypatch.setattr(CatalogueWriter, "write", lambda *each: stored.append(1) or plain(*each))
+    store.create_topics(dict.fromkeys([f"t{number}" for number in range(200)], 1))
+    assert len(store) == 200
+    assert len(stored) < 20
 
 
 @pytest.mark.parametrize(("first", "second"), [("a.b", "a_b"), ("a_b", "a.b"), ("a.b_c", "a_b.c")])

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from logstore.broker.codes import ErrorCode
 from logstore.clients import sender
-from logstore.config import TopicConfig
+from logstore.config import StoreConfig, TopicConfig
 from logstore.connected import connect
 from logstore.errors import InvalidConfigError, UsageError
 from logstore.testing import Delay, Drop, DropAnswer, HangUp, Refuse, kafka, kafka_servers
@@ -265,6 +265,16 @@ def test_the_disk_is_not_waited_for_whatever_the_settings_of_topics():
         assert (config.acks_all_durable, config.compression_type) == (False, "zstd")
 
 
+def test_the_settings_of_the_store():
+    config = StoreConfig(topic=TopicConfig(retention_ms=7), group_consumer_session_timeout_ms=6_000)
+    for topic, retention_ms in ((None, 7), (TopicConfig(retention_ms=8), 8)):
+        with kafka(topics={"t": 1}, topic=topic, config=config) as servers:
+            found = servers.store.directory.config
+            assert servers.store["t"].config == TopicConfig(retention_ms=retention_ms, acks_all_durable=False)
+            assert found.group_consumer_session_timeout_ms == 6_000
+            assert found.group_min_session_timeout_ms == 100
+
+
 def test_a_condition_that_fails_fails_the_test():
     """It only hung up: the test passed, or waited for its client's time to be out."""
 
@@ -299,6 +309,8 @@ def test_what_is_refused():
     with pytest.raises(UsageError, match="topics: 'u': partitions is 0"), kafka(topics={"t": 1, "u": 0}):
         pass
     with pytest.raises(UsageError, match="it must be a TopicConfig"), kafka(topic={"retention_ms": 1}):
+        pass
+    with pytest.raises(InvalidConfigError, match="must be a StoreConfig"), kafka(config=TopicConfig()):
         pass
     with pytest.raises(InvalidConfigError, match="num_partitions"), kafka(num_partition=3):
         pass

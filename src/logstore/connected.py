@@ -51,7 +51,7 @@ from logstore.clock import SystemClock
 from logstore.config import TopicConfig, check_topic_config, choose_settings
 from logstore.errors import LogstoreError, RetriableError, TopicExistsError, UsageError
 from logstore.files import OsFiles, PathLike
-from logstore.format.names import SHARED_NAME, check_topic_name
+from logstore.format.names import SHARED_NAME, check_new_topics, check_topic_name
 from logstore.lock import ForkFlag
 from logstore.model import BoundToProcess, Isolation, TopicPartition
 from logstore.serializing import DecoderChoice, EncoderChoice
@@ -65,6 +65,7 @@ from logstore.wire.security.tls import check_client_tls
 __all__ = ["Reassignment", "RemoteConfig", "RemoteStore", "Sasl", "connect"]
 
 
+_CREATED_AT_A_TIME: Final = 100
 _BROKERS: Final = -1
 """In place of a number: as the broker has it."""
 
@@ -243,14 +244,48 @@ class RemoteStore(BoundToProcess):
         self._check_usable()
         check_topic_name(name)
         check_least("partitions", partitions, 1)
+        self._create({plain_text(name): partitions}, replication_factor, config, f"create topic {name!r}")
+
+    def create_topics(
+        self,
+        topics: Mapping[str, int],
+        *,
+        replication_factor: int | None = None,
+        config: TopicConfig | None = None,
+    ) -> None:
+        """Make many topics, a hundred with each request. When the call returns, they can be used.
+
+        Args:
+            topics: their names, each with its number of partitions.
+            replication_factor: as for :meth:`create_topic`.
+            config: the same, of each.
+
+        Raises:
+            TopicExistsError, InvalidTopicError, InvalidConfigError, UsageError: of the first that is refused,
+                as for :meth:`create_topic`. The others of its request were made, and none of later ones.
+        """
+        wanted = check_new_topics(topics)
+        self._check_usable()
+        names = list(wanted)
+        for start in range(0, len(names), _CREATED_AT_A_TIME):
+            some = {name: wanted[name] for name in names[start : start + _CREATED_AT_A_TIME]}
+            self._create(some, replication_factor, config, f"create {len(some)} topics")
+
+    def _create(
+        self,
+        topics: Mapping[str, int],
+        replication_factor: int | None,
+        config: TopicConfig | None,
+        what: str,
+    ) -> None:
         check_topic_config(config)
         settings = {} if config is None else config.to_properties()
         factor = _BROKERS if replication_factor is None else replication_factor
         if factor != _BROKERS:
             check_least("replication_factor", factor, 1)
-        topic = NewTopic(plain_text(name), partitions, settings, factor)
-        pending = self._broker.create_topics(CreateTopicsRequest((topic,)))
-        self._check(ask(pending, f"create topic {name!r}", self._config))
+        made = tuple(NewTopic(name, partitions, settings, factor) for name, partitions in topics.items())
+        pending = self._broker.create_topics(CreateTopicsRequest(made))
+        self._check(ask(pending, what, self._config))
 
     def require_topic(
         self, name: str, *, partitions: int | None = None, config: TopicConfig | None = None

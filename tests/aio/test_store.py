@@ -19,10 +19,12 @@ def test_open_awaited_and_with_are_one(tmp_path):
         store = await aio.open(tmp_path / "s")
         await store.create_topic("t", partitions=3)
         assert await store["t"].append(b"v", partition=2) == (2, 0)
+        made = await store.create_topics({"u": 2, "v": 1})
+        assert made == {"u": store["u"], "v": store["v"]}
         await store.close()
         await store.close()
         async with aio.open(tmp_path / "s", create=False) as store:
-            assert list(store) == ["t"]
+            assert list(store) == ["t", "u", "v"]
             assert "t" in store
             assert len(store["t"]) == 3
             assert [record.value async for record in store["t"].read()] == [b"v"]

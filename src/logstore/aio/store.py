@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, ParamSpec, Self, TypeVar
 
@@ -202,6 +202,13 @@ class AsyncStore(BoundToProcess):
         """Make a topic, durably: :meth:`.Store.create_topic`. A cancelled call has made it or not."""
         make = partial(self.sync.create_topic, name, partitions=partitions, config=config, held=held)
         return self._wrap(await self._shell.run(make))
+
+    async def create_topics(
+        self, topics: Mapping[str, int], *, config: TopicConfig | None = None
+    ) -> dict[str, AsyncTopic]:
+        """Make many topics, durably: :meth:`.Store.create_topics`. A cancelled call may have made some."""
+        made = await self._shell.run(partial(self.sync.create_topics, topics, config=config))
+        return {name: self._wrap(topic) for name, topic in made.items()}
 
     async def require_topic(
         self,

@@ -7,11 +7,11 @@ what is in them, or whether they exist.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from logstore.arguments import plain_text, shown
+from logstore.arguments import check_least, plain_text, shown
 from logstore.errors import InvalidTopicError, OffsetOutOfRangeError, UsageError
 from logstore.model import TopicPartition
 
@@ -110,6 +110,21 @@ def check_topic_name(name: str) -> None:
         raise InvalidTopicError(f"topic name has {len(name)} characters; the limit is {MAX_TOPIC_LENGTH}")
     if not _TOPIC.fullmatch(name):
         raise InvalidTopicError(f"topic name {name!r}: use letters, digits, '.', '_' and '-', at least one")
+
+
+def check_new_topics(topics: Mapping[str, int]) -> dict[str, int]:
+    """The same as a dict of plain names.
+
+    Raises:
+        UsageError: it is no mapping of names and numbers of partitions, each 1 or above.
+        InvalidTopicError: Kafka would refuse a name.
+    """
+    if not isinstance(topics, Mapping):
+        raise UsageError(f'topics is {shown(topics)}; it must be a mapping such as {{"orders": 3}}')
+    for name, count in topics.items():
+        check_topic_name(name)
+        check_least(f"the number of partitions of {name!r}", count, 1)
+    return {plain_text(name): count for name, count in topics.items()}
 
 
 def check_new_topic_name(name: str) -> None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from logstore.arguments import check_callable, did_you_mean, shown
-from logstore.config import StoreConfig, TopicConfig
+from logstore.config import StoreConfig, TopicConfig, check_store_config
 from logstore.errors import UsageError
 from logstore.store import Store, open_store
 from logstore.warning import warn
@@ -232,7 +232,11 @@ def _remove(path: str, process_id: int) -> None:
 
 @contextmanager
 def kafka(
-    *, topics: dict[str, int] | None = None, topic: TopicConfig | None = None, **settings: Any
+    *,
+    topics: dict[str, int] | None = None,
+    topic: TopicConfig | None = None,
+    config: StoreConfig | None = None,
+    **settings: Any,
 ) -> Iterator[KafkaServers]:
     """A broker for the length of a ``with`` block, on a free port of this machine, in an empty directory that
     is removed at its end.
@@ -243,11 +247,13 @@ def kafka(
 
     Args:
         topics: names and numbers of partitions to begin with. Others are created when clients ask for them.
-        topic: the settings of topics that are created without their own; ``acks_all_durable`` is always off.
+        topic: the settings of topics that are created without their own, in place of those in ``config``;
+            ``acks_all_durable`` is always off.
+        config: the settings of the store, such as those of groups and transactions.
         settings: of the listener, such as ``num_partitions``; see :meth:`.Store.listen`.
 
     Raises:
-        InvalidConfigError: a setting is unknown or out of range.
+        InvalidConfigError: a setting is unknown or out of range, or ``config`` is no ``StoreConfig``.
         UsageError: ``topics`` is no dict of names and numbers, or ``topic`` no ``TopicConfig``.
 
     Cost: about 10 ms, 2 MB and one thread.
@@ -258,12 +264,14 @@ def kafka(
         raise UsageError(
             f"topic is {shown(topic)}; it must be a TopicConfig, such as TopicConfig(retention_ms=60_000)"
         )
+    given = check_store_config(config) or StoreConfig()
+    config = replace(
+        given,
+        topic=replace(topic or given.topic, acks_all_durable=False),
+        group_min_session_timeout_ms=min(_SESSION_MS, given.group_min_session_timeout_ms),
+    )
     rules = _Rules()
     with _Directory() as directory:
-        config = StoreConfig(
-            topic=replace(topic or TopicConfig(), acks_all_durable=False),
-            group_min_session_timeout_ms=_SESSION_MS,
-        )
         with open_store(directory, config=config) as store:
             for name, count in (topics or {}).items():
                 _create(store, name, count)

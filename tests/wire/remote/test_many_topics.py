@@ -1,0 +1,37 @@
+"""Many topics are made over a connection, some with each request. 0.5 s."""
+
+from __future__ import annotations
+
+import pytest
+
+import logstore
+from logstore.config import TopicConfig
+from logstore.errors import InvalidTopicError, TopicExistsError, UsageError
+
+
+@pytest.fixture
+def store(tmp_path):
+    with logstore.open(tmp_path / "s") as store:
+        yield store
+
+
+def test_more_than_one_request(store):
+    topics = {f"t{number:03}": 1 + number % 2 for number in range(205)}
+    with store.listen("127.0.0.1:0") as listener, logstore.connect(listener.address) as remote:
+        remote.create_topics(topics, config=TopicConfig(retention_ms=7))
+        remote.create_topics({})
+    assert {name: len(topic) for name, topic in store.items()} == topics
+    assert {topic.config.retention_ms for topic in store.values()} == {7}
+
+
+def test_one_is_refused_and_the_others_are_made(store):
+    store.create_topic("b")
+    with store.listen("127.0.0.1:0") as listener, logstore.connect(listener.address) as remote:
+        with pytest.raises(TopicExistsError, match="topic 'b'"):
+            remote.create_topics({"a": 2, "b": 1, "c": 1})
+        for wrong in (["d"], {"d": 0}, {"d": True}):
+            with pytest.raises(UsageError):
+                remote.create_topics(wrong)
+        with pytest.raises(InvalidTopicError):
+            remote.create_topics({"d": 1, "e/f": 1})
+    assert list(store) == ["a", "b", "c"]
