@@ -24,6 +24,8 @@ FLAGS = [
 
 BESIDE = {
     "min_compaction_lag_ms": {"max_compaction_lag_ms": UNLIMITED},
+    "group_share_session_timeout_ms": {"group_share_heartbeat_interval_ms": 1},
+    "group_share_heartbeat_interval_ms": {"group_share_session_timeout_ms": 2**31 - 1},
     "group_consumer_session_timeout_ms": {"group_consumer_heartbeat_interval_ms": 1},
     "group_consumer_heartbeat_interval_ms": {"group_consumer_session_timeout_ms": 2**31 - 1},
 }

@@ -87,6 +87,8 @@ _STORE_RANGES = (
     ("group_consumer_session_timeout_ms", 2, _MAX_INT32),
     ("group_consumer_heartbeat_interval_ms", 1, _MAX_INT32 - 1),
     ("group_consumer_max_size", 1, _MAX_INT32),
+    ("group_share_session_timeout_ms", 2, _MAX_INT32),
+    ("group_share_heartbeat_interval_ms", 1, _MAX_INT32 - 1),
     ("share_coordinator_state_topic_num_partitions", 1, 100_000),
     ("share_coordinator_snapshot_update_records_per_snapshot", 0, 500),
     ("quota_window_num", 2, 1_000),
@@ -480,6 +482,11 @@ class StoreConfig(Checked):
 
     # Share groups
 
+    group_share_session_timeout_ms: int = 45_000
+    """A member of a share group (KIP-932) in another process that was not heard of for so long is gone. It
+    must be above ``group_share_heartbeat_interval_ms``."""
+    group_share_heartbeat_interval_ms: int = 5_000
+    """How often such members are told to send heartbeats."""
     share_coordinator_state_topic_num_partitions: int = 1
     """How many partitions ``__share_group_state`` gets when the first share group makes it. Of a topic that
     is there, its own number counts.
@@ -513,16 +520,14 @@ class StoreConfig(Checked):
                 f"group_min_session_timeout_ms is {shortest_ms}, above group_max_session_timeout_ms, "
                 f"which is {longest_ms}: no member could join"
             )
-        session_ms, interval_ms = (
-            self.group_consumer_session_timeout_ms,
-            self.group_consumer_heartbeat_interval_ms,
-        )
-        if session_ms <= interval_ms:
-            raise InvalidConfigError(
-                f"group_consumer_session_timeout_ms is {session_ms}, not above "
-                f"group_consumer_heartbeat_interval_ms, which is {interval_ms}: members would be removed "
-                "before their next heartbeat"
-            )
+        for kind in ("consumer", "share"):
+            session, interval = f"group_{kind}_session_timeout_ms", f"group_{kind}_heartbeat_interval_ms"
+            session_ms, interval_ms = getattr(self, session), getattr(self, interval)
+            if session_ms <= interval_ms:
+                raise InvalidConfigError(
+                    f"{session} is {session_ms}, not above {interval}, which is {interval_ms}: members would "
+                    "be removed before their next heartbeat"
+                )
         if not isinstance(self.topic, TopicConfig):
             raise InvalidConfigError(f"topic is a {type(self.topic).__name__}; it must be a TopicConfig")
 

@@ -22,7 +22,6 @@ from logstore.broker.share.partition import Acknowledgement
 from logstore.broker.share.requests import (
     JOINING,
     LEAVING,
-    SESSION_TIMEOUT_MS,
     AcknowledgeBatch,
     AcknowledgePartition,
     AlterShareOffsets,
@@ -49,6 +48,9 @@ ACCEPT, RELEASE, REJECT, RENEW, GAP = (
     Acknowledgement.RENEW,
     Acknowledgement.GAP,
 )
+
+SESSION_MS = 45_000
+"""Of members in other processes, by default."""
 
 
 class Shares:
@@ -413,14 +415,14 @@ class TestMembers:
 
     def test_one_that_is_not_heard_of_is_gone_with_what_it_has(self, shares):
         shares.rig.produce(b"a")
-        fields = {"session_timeout_ms": SESSION_TIMEOUT_MS}
+        fields = {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": 5_000}
         found = shares.beat("one", config=ShareGroupConfig(record_lock_duration_ms=600_000), **fields)
         assert found.heartbeat_interval_ms == 5_000
         shares.beat("two")
         assert shares.take() == ([(0, 0, 1)], [])
-        shares.rig.pass_time(SESSION_TIMEOUT_MS)
+        shares.rig.pass_time(SESSION_MS)
         assert shares.beat("one", 1, None, **fields).error is ErrorCode.NONE
-        shares.rig.pass_time(SESSION_TIMEOUT_MS + 1)
+        shares.rig.pass_time(SESSION_MS + 1)
         assert [each.member_id for each in shares.describe().members] == ["two"]
         assert shares.beat("one", 2, None, **fields).error is ErrorCode.UNKNOWN_MEMBER_ID
         assert shares.take("two") == ([(0, 0, 2)], [])

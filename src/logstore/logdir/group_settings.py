@@ -33,6 +33,8 @@ COPIES_DEAD_LETTERS: Final = "errors.deadletterqueue.copy.record.enable"
 SESSION_TIMEOUT_MS: Final = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL_MS: Final = "consumer.heartbeat.interval.ms"
 """Of groups of the newer protocol (KIP-848)."""
+SHARE_SESSION_TIMEOUT_MS: Final = "share.session.timeout.ms"
+SHARE_HEARTBEAT_INTERVAL_MS: Final = "share.heartbeat.interval.ms"
 
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     AUTO_OFFSET_RESET: ("earliest", "latest"),
@@ -45,6 +47,8 @@ RANGES: Final[Mapping[str, tuple[int, int]]] = {
     RECORD_LOCK_DURATION_MS: (1, 2**31 - 1),
     SESSION_TIMEOUT_MS: (2, 2**31 - 1),
     HEARTBEAT_INTERVAL_MS: (1, 2**31 - 2),
+    SHARE_SESSION_TIMEOUT_MS: (2, 2**31 - 1),
+    SHARE_HEARTBEAT_INTERVAL_MS: (1, 2**31 - 2),
 }
 NAMES: Final = tuple(sorted([*CHOICES, *RANGES, DEAD_LETTER_TOPIC]))
 

@@ -93,9 +93,11 @@ def test_what_is_described():
         "errors.deadletterqueue.topic.name": ("", DEFAULT_SOURCE),
         "share.auto.offset.reset": ("latest", DEFAULT_SOURCE),
         "share.delivery.count.limit": ("5", DEFAULT_SOURCE),
+        "share.heartbeat.interval.ms": ("5000", DEFAULT_SOURCE),
         "share.isolation.level": ("read_committed", GROUP_SOURCE),
         "share.partition.max.record.locks": ("2000", DEFAULT_SOURCE),
         "share.record.lock.duration.ms": ("30000", DEFAULT_SOURCE),
+        "share.session.timeout.ms": ("45000", DEFAULT_SOURCE),
     }
     assert rig.broker.group_settings.config_of("g").isolation is Isolation.COMMITTED
     assert rig.broker.group_settings.config_of("other").isolation is Isolation.HIGH_WATERMARK

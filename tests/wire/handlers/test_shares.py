@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logstore.broker.codes import ErrorCode
-from logstore.broker.share.requests import SESSION_TIMEOUT_MS
 from logstore.logdir.acls import Operation, ResourceType
 from logstore.model import Isolation
 from logstore.wire.apis import ApiKey
@@ -33,6 +32,7 @@ from tests.wire.handlers.asking import Asking, is_waiting
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 GROUP = 32
+SESSION_MS = 45_000
 NOWHERE = uuid.UUID(int=7)
 
 
@@ -451,6 +451,22 @@ def test_heartbeats_tell_of_partitions_once(shares):
     assert shares.beat(epoch=-1).member_epoch == -1
 
 
+def test_the_times_of_a_group(shares):
+    times = {"share.session.timeout.ms": "6000", "share.heartbeat.interval.ms": "2000"}
+    assert shares.configure("g", **times) == ErrorCode.NONE
+    assert shares.beat().heartbeat_interval_ms == 2_000
+    shares.rig.pass_time(6_000)
+    assert shares.beat(epoch=1, topics=None).error_code == ErrorCode.NONE
+    assert shares.configure("g", **{"share.session.timeout.ms": "7000"}) == ErrorCode.NONE
+    assert shares.beat(epoch=1, topics=None).heartbeat_interval_ms == 2_000
+    shares.rig.pass_time(7_000)
+    assert shares.beat(epoch=1, topics=None).error_code == ErrorCode.NONE
+    shares.rig.pass_time(7_001)
+    assert shares.beat(epoch=1, topics=None).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    for wrong in ({"share.session.timeout.ms": "2000"}, {"share.heartbeat.interval.ms": "7000"}):
+        assert shares.configure("g", **wrong) == ErrorCode.INVALID_CONFIG
+
+
 def test_what_other_requests_tell_of_a_group(shares):
     shares.set_up()
     (listed,) = shares.ask(ApiKey.LIST_GROUPS, ListGroupsRequest()).groups
@@ -468,6 +484,6 @@ def test_what_other_requests_tell_of_a_group(shares):
     assert found.authorized_operations > 0
     delete = DeleteGroupsRequest(("g",))
     assert shares.ask(ApiKey.DELETE_GROUPS, delete).groups[0].error_code == ErrorCode.NON_EMPTY_GROUP
-    shares.rig.pass_time(SESSION_TIMEOUT_MS + 1)
+    shares.rig.pass_time(SESSION_MS + 1)
     assert shares.ask(ApiKey.DELETE_GROUPS, delete).groups[0].error_code == ErrorCode.NONE
     assert shares.ask(ApiKey.LIST_GROUPS, ListGroupsRequest()).groups == ()

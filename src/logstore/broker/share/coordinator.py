@@ -23,7 +23,6 @@ from logstore.broker.share.exchanging import Exchange, WhenDurable, refused
 from logstore.broker.share.group import Group, refusal_of
 from logstore.broker.share.held import NO_LIMIT, HeldPartition, ShareStorage, first_offset, records_of
 from logstore.broker.share.requests import (
-    HEARTBEAT_INTERVAL_MS,
     LEAVING,
     AlterShareOffsets,
     AlterShareOffsetsResult,
@@ -147,7 +146,7 @@ class ShareCoordinator:
                 member.epoch,
                 member.assignment,
                 is_new=is_new,
-                heartbeat_interval_ms=min(HEARTBEAT_INTERVAL_MS, beat.session_timeout_ms // 3),
+                heartbeat_interval_ms=beat.heartbeat_interval_ms,
             )
         return result, gone
 

@@ -24,10 +24,8 @@ LEAVING: Final = -1
 
 LONG_SESSION_MS: Final = 3_600_000
 """A member in this process that was not heard of for so long is gone. Its locks run out much earlier."""
-SESSION_TIMEOUT_MS: Final = 45_000
-"""The same of a member elsewhere: Kafka's ``group.share.session.timeout.ms``."""
 HEARTBEAT_INTERVAL_MS: Final = 5_000
-"""How often such a member is to be heard of: Kafka's ``group.share.heartbeat.interval.ms``."""
+"""How often a member is to be heard of if nothing else is said."""
 NOT_BEGUN: Final = -1
 """The start offset of a group that has not begun with a partition."""
 UNKNOWN_LAG: Final = -1
@@ -81,7 +79,9 @@ class ShareGroupHeartbeat(NamedTuple):
     client_host: str = ""
     rack_id: str | None = None
     session_timeout_ms: int = LONG_SESSION_MS
-    """When the member is gone if it is not heard of. Not of the protocol, where it is the broker's."""
+    """When the member is gone if it is not heard of. Not of the protocol, where it is the group's."""
+    heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS
+    """How often it is told to be heard of. The same."""
     waits_for_topics: bool = False
     """A topic that is not there is no error, and comes with a later heartbeat. Not of the protocol, where it
     is always so."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from logstore.broker.consumer_groups.config import ConsumerGroupConfig
 from logstore.broker.share.dead_letters import check_takes_letters
@@ -27,6 +27,8 @@ from logstore.logdir.group_settings import (
     MAX_RECORD_LOCKS,
     RECORD_LOCK_DURATION_MS,
     SESSION_TIMEOUT_MS,
+    SHARE_HEARTBEAT_INTERVAL_MS,
+    SHARE_SESSION_TIMEOUT_MS,
     GroupSettings,
     changed,
     read_group_settings,
@@ -38,6 +40,21 @@ from logstore.warning import warn
 DEFAULTS: Final = ShareGroupConfig(auto_offset_reset="latest")
 """Kafka's."""
 _ISOLATIONS: Final = {"read_uncommitted": Isolation.HIGH_WATERMARK, "read_committed": Isolation.COMMITTED}
+
+
+class Times(NamedTuple):
+    """Of the members of a group."""
+
+    session_ms: int
+    """One that was not heard of for so long is gone."""
+    interval_ms: int
+    """How often it is told to send heartbeats."""
+
+    def possible(self) -> Times:
+        """The same; or with three heartbeats in each session, should the settings of the store have become
+        such that they contradict each other."""
+        session_ms, interval_ms = self
+        return self if interval_ms < session_ms else Times(session_ms, max(session_ms // 3, 1))
 
 
 class StoredGroupSettings:
@@ -74,6 +91,10 @@ class StoredGroupSettings:
         """What a first member gives a share group."""
         return config_from(self._settings.get(group))
 
+    def share_times_of(self, group: str) -> Times:
+        """How long a member of a share group has, and how often it is to be heard of."""
+        return share_times(self._settings.get(group, {}), self._directory.config)
+
     def alter(self, group: str, changes: Mapping[str, str | None], *, validate_only: bool = False) -> None:
         """Change settings of a group; None gives one its default again. Returns when that is durable.
 
@@ -85,7 +106,7 @@ class StoredGroupSettings:
             if self._must_read:
                 self._read_locked()
             settings = changed(self._settings, group, changes)
-            check_consumer_settings(settings.get(group, {}), self._directory.config)
+            check_times(settings.get(group, {}), self._directory.config)
             self._check_dead_letter_topic(changes.get(DEAD_LETTER_TOPIC))
             if validate_only or settings == self._settings:
                 return
@@ -114,16 +135,15 @@ def defaults_of(config: StoreConfig) -> dict[str, str]:
         **texts_of(DEFAULTS),
         SESSION_TIMEOUT_MS: str(config.group_consumer_session_timeout_ms),
         HEARTBEAT_INTERVAL_MS: str(config.group_consumer_heartbeat_interval_ms),
+        SHARE_SESSION_TIMEOUT_MS: str(config.group_share_session_timeout_ms),
+        SHARE_HEARTBEAT_INTERVAL_MS: str(config.group_share_heartbeat_interval_ms),
     }
 
 
 def consumer_config(own: Mapping[str, str], config: StoreConfig) -> ConsumerGroupConfig:
-    """The settings of a group of the newer protocol that has these of its own. Should those of the store have
-    become such that they contradict each other, its members are told to send heartbeats three times in each
-    session. Asked for in each heartbeat."""
-    session_ms, interval_ms = _times_of(own, config)
-    if interval_ms >= session_ms:
-        interval_ms = max(session_ms // 3, 1)
+    """The settings of a group of the newer protocol that has these of its own. Asked for in each
+    heartbeat."""
+    session_ms, interval_ms = _consumer_times(own, config).possible()
     return ConsumerGroupConfig(
         group_consumer_session_timeout_ms=session_ms,
         group_consumer_heartbeat_interval_ms=interval_ms,
@@ -131,23 +151,38 @@ def consumer_config(own: Mapping[str, str], config: StoreConfig) -> ConsumerGrou
     )
 
 
-def check_consumer_settings(own: Mapping[str, str], config: StoreConfig) -> None:
+def share_times(own: Mapping[str, str], config: StoreConfig) -> Times:
+    """Those of a share group that has these settings of its own. Asked for in each heartbeat."""
+    return _share_times(own, config).possible()
+
+
+def check_times(own: Mapping[str, str], config: StoreConfig) -> None:
     """
     Raises:
         InvalidConfigError: with these, members would be removed before their next heartbeat.
     """
-    session_ms, interval_ms = _times_of(own, config)
-    if session_ms <= interval_ms:
-        raise InvalidConfigError(
-            f"{SESSION_TIMEOUT_MS} would be {session_ms}, not above {HEARTBEAT_INTERVAL_MS}, which would be "
-            f"{interval_ms}: members would be removed before their next heartbeat"
-        )
+    for session, interval, times in (
+        (SESSION_TIMEOUT_MS, HEARTBEAT_INTERVAL_MS, _consumer_times(own, config)),
+        (SHARE_SESSION_TIMEOUT_MS, SHARE_HEARTBEAT_INTERVAL_MS, _share_times(own, config)),
+    ):
+        if times.session_ms <= times.interval_ms:
+            raise InvalidConfigError(
+                f"{session} would be {times.session_ms}, not above {interval}, which would be "
+                f"{times.interval_ms}: members would be removed before their next heartbeat"
+            )
 
 
-def _times_of(own: Mapping[str, str], config: StoreConfig) -> tuple[int, int]:
-    return (
+def _consumer_times(own: Mapping[str, str], config: StoreConfig) -> Times:
+    return Times(
         int(own.get(SESSION_TIMEOUT_MS, config.group_consumer_session_timeout_ms)),
         int(own.get(HEARTBEAT_INTERVAL_MS, config.group_consumer_heartbeat_interval_ms)),
+    )
+
+
+def _share_times(own: Mapping[str, str], config: StoreConfig) -> Times:
+    return Times(
+        int(own.get(SHARE_SESSION_TIMEOUT_MS, config.group_share_session_timeout_ms)),
+        int(own.get(SHARE_HEARTBEAT_INTERVAL_MS, config.group_share_heartbeat_interval_ms)),
     )
 
 

@@ -66,6 +66,11 @@ class GroupSettings(Protocol):
         """What a first member gives a share group."""
         ...
 
+    def share_times_of(self, group: str) -> tuple[int, int]:
+        """How long a member of a share group has before it is gone, and how often it is to be heard of, in
+        milliseconds."""
+        ...
+
     def alter(self, group: str, changes: Mapping[str, str | None], *, validate_only: bool = False) -> None:
         """Change some; None gives one its default again. Raises LogstoreError."""
         ...

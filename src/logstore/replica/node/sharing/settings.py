@@ -8,7 +8,7 @@ from typing import Final
 
 from logstore.broker.share.dead_letters import check_takes_letters
 from logstore.broker.share.requests import ShareGroupConfig
-from logstore.broker.storing.group_settings import check_consumer_settings, config_from, defaults_of
+from logstore.broker.storing.group_settings import Times, check_times, config_from, defaults_of, share_times
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import InvalidConfigError, RetriableError
 from logstore.logdir.group_settings import DEAD_LETTER_TOPIC, MOST_GROUPS, changed, check_setting
@@ -48,6 +48,9 @@ class ClusterGroupSettings:
     def config_of(self, group: str) -> ShareGroupConfig:
         return config_from(self._view().groups.get(group))
 
+    def share_times_of(self, group: str) -> Times:
+        return share_times(self.own(group), self._config)
+
     def alter(self, group: str, changes: Mapping[str, str | None], *, validate_only: bool = False) -> None:
         """
         Raises:
@@ -55,7 +58,7 @@ class ClusterGroupSettings:
             RetriableError: the node is not one of the cluster now.
         """
         settings = changed({group: self.own(group)}, group, changes)
-        check_consumer_settings(settings.get(group, {}), self._config)
+        check_times(settings.get(group, {}), self._config)
         name = changes.get(DEAD_LETTER_TOPIC)
         if name:
             check_takes_letters(name, self._topic_config(name))

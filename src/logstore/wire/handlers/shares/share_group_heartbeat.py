@@ -6,7 +6,7 @@ from itertools import groupby
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Answered, Pending
-from logstore.broker.share.requests import JOINING, SESSION_TIMEOUT_MS
+from logstore.broker.share.requests import JOINING
 from logstore.broker.share.requests import ShareGroupHeartbeat as Beat
 from logstore.broker.share.requests import ShareGroupHeartbeatResult as Wanted
 from logstore.logdir.acls import Operation
@@ -32,6 +32,7 @@ def answer(
         if not call.allows_topic(Operation.DESCRIBE, name):
             return Answered(refuse(request, ErrorCode.TOPIC_AUTHORIZATION_FAILED, version))
     topics = request.subscribed_topic_names
+    session_ms, interval_ms = call.node.group_settings.share_times_of(request.group_id)
     beat = Beat(
         request.group_id,
         request.member_id,
@@ -40,7 +41,8 @@ def answer(
         call.client_id,
         client_host=f"/{call.host}",
         rack_id=request.rack_id,
-        session_timeout_ms=SESSION_TIMEOUT_MS,
+        session_timeout_ms=session_ms,
+        heartbeat_interval_ms=interval_ms,
         waits_for_topics=True,
     )
     if request.member_epoch != JOINING:
