@@ -8,8 +8,9 @@ from logstore.format.header import HEADER_BYTES
 from logstore.model import Bytes
 from logstore.partition.segments.walk import FIRST_PIECE_BYTES
 
-_MOST_PIECE_BYTES: Final = 2 * 1024 * 1024
-"""That a fetch reads at once."""
+_MOST_PIECE_BYTES: Final = 8 * 1024 * 1024
+"""That a fetch reads at once: what it gives is then one piece, and not joined from several. A follower that
+asks for 4 MiB takes half the time of its leader's processor so."""
 _INTERVAL_BYTES: Final = 8 * 1024
 """Twice what lies between index entries by default."""
 _FEW_RECORDS: Final = 64
