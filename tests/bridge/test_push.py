@@ -354,6 +354,48 @@ def test_a_topic_that_is_made_again_at_the_cluster(ends, monkeypatch):
     assert committed(ends.cluster["t"]) == committed(ends.store["t"])
 
 
+def test_a_topic_that_is_made_again_and_pushed_into_before_that_is_seen(ends):
+    """Offsets then count records that the new topic has not got: the next run must not go on there."""
+    source = ends.store.create_topic("t")[0]
+    source.extend([b"1", b"2"])
+    push = bridge.push(ends.store, ends.remote, "t", name="edge")
+    thread = threading.Thread(target=push.run)
+    thread.start()
+    try:
+        wait_until(lambda: push.progress.record_count == 2)
+        ends.cluster.delete_topic("t")
+        ends.cluster.create_topic("t")
+        source.append(b"3")
+        wait_until(lambda: push.progress.record_count == 3)
+    finally:
+        push.stop()
+        thread.join()
+    with pytest.raises(OutOfOrderError, match=r"offset 3 into the topic .* deleted there and made again"):
+        ends.push("t")
+    assert ends.push("t", name="other").record_count == 3
+
+
+def test_a_topic_that_is_made_again_while_it_is_asked_how_far_it_is(ends, monkeypatch):
+    monkeypatch.setattr("logstore.bridge.push_topics._LATE_SECONDS", 0)
+    source = ends.store.create_topic("t")[0]
+    source.extend([b"1", b"2"])
+    ends.push("t")
+    source.append(b"3")
+    ask = ClusterQuestions.committed
+
+    def committed_before(self, group, partitions):
+        found = ask(self, group, partitions)
+        if not made_again:
+            ends.cluster.delete_topic("t")
+            made_again.append(ends.cluster.create_topic("t"))
+        return found
+
+    made_again = []
+    monkeypatch.setattr(ClusterQuestions, "committed", committed_before)
+    assert ends.push("t").record_count == 3
+    assert committed(ends.cluster["t"]) == committed(ends.store["t"])
+
+
 def test_another_store_under_the_same_name(ends, tmp_path):
     ends.store.create_topic("t")[0].append(b"1")
     ends.push("t")

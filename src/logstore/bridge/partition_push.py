@@ -25,6 +25,8 @@ from logstore.warning import warn
 
 _MOST_RECORDS: Final = 50_000
 """Of a partition in a transaction."""
+_NONE: Final = "-"
+"""Stands for the last record if there is none."""
 
 
 class Taken(NamedTuple):
@@ -39,6 +41,8 @@ class Taken(NamedTuple):
     topic_id: uuid.UUID
     last: str
     """The last record that was pushed, these included, as :func:`_seal` has it."""
+    target_id: uuid.UUID | None
+    """Of the topic at the cluster; None if it tells none."""
 
     @property
     def partition(self) -> TopicPartition:
@@ -48,9 +52,12 @@ class Taken(NamedTuple):
     def committed(self) -> OffsetAndMetadata:
         """What the group commits. The position is in the metadata, too: a store that was killed takes the
         offset for one of its own topic's, and sets it back to the end of that. So is the last record: a
-        backup that was restored here may have gone on with others."""
-        topic_id = encode_base64_uuid(self.topic_id)
-        return OffsetAndMetadata(self.end_offset, f"{topic_id} {self.end_offset} {self.last}".rstrip())
+        backup that was restored here may have gone on with others. And the topic of the cluster: it may be
+        deleted there, and made again, when this is on its way."""
+        fields = [encode_base64_uuid(self.topic_id), str(self.end_offset), self.last or _NONE]
+        if self.target_id is not None:
+            fields.append(encode_base64_uuid(self.target_id))
+        return OffsetAndMetadata(self.end_offset, " ".join(fields))
 
     def send(self, producer: Producer) -> None:
         """
@@ -82,15 +89,24 @@ class PartitionPush:
     """The state of one partition. Used by one thread."""
 
     def __init__(
-        self, log: Log, topic_id: uuid.UUID, committed: OffsetAndMetadata | None, group: str
+        self,
+        log: Log,
+        topic_id: uuid.UUID,
+        committed: OffsetAndMetadata | None,
+        group: str,
+        target_id: uuid.UUID | None,
     ) -> None:
         """
+        Args:
+            target_id: of the topic at the cluster.
+
         Raises:
             OutOfOrderError: what was committed is of another log.
         """
         self.log = log
         self.partition = log.partition
         self._topic_id = topic_id
+        self.target_id = target_id
         self.position = log.log_start_offset
         """The next offset to push."""
         self.last = ""
@@ -112,13 +128,19 @@ class PartitionPush:
 
     def _pushed_up_to(self, committed: OffsetAndMetadata, group: str) -> int:
         own = encode_base64_uuid(self._topic_id)
-        found, digits, self.last = (*committed.metadata.split(" "), "", "")[:3]
+        found, digits, self.last, target = (*committed.metadata.split(" "), "", "", "")[:4]
         position = int(digits) if digits.isdecimal() else committed.offset
         if found != own:
             raise OutOfOrderError(
                 f"{self.partition} has diverged: the offset {position} of group {group!r} is of the "
                 f"topic with id {found or 'unknown'}, and the one here has {own}. "
                 "Push under another name; or delete the group at the cluster, and all is pushed again"
+            )
+        if is_of_other_topic(committed, self.target_id):
+            raise OutOfOrderError(
+                f"{self.partition} was pushed up to offset {position} into the topic with id {target} of the "
+                "cluster, which was deleted there and made again: what was pushed before that is gone, and "
+                "the new one may have the last records. Push under another name, and all is pushed again"
             )
         if position > self.log.log_end_offset:
             raise OutOfOrderError(
@@ -148,7 +170,7 @@ class PartitionPush:
 
     def renew(self) -> Taken:
         """The position once more, without records."""
-        return Taken(self.log, (), self.position, 0, 0, self._topic_id, self.last)
+        return Taken(self.log, (), self.position, 0, 0, self._topic_id, self.last, self.target_id)
 
     def look(self) -> int:
         """How many offsets are left."""
@@ -185,7 +207,14 @@ class PartitionPush:
             records.append(record)
             byte_count += len(record.key or b"") + len(record.value or b"")
         last = _seal(records[-1]) if records else self.last
-        return Taken(self.log, records, end, byte_count, skipped, self._topic_id, last)
+        return Taken(self.log, records, end, byte_count, skipped, self._topic_id, last, self.target_id)
+
+
+def is_of_other_topic(committed: OffsetAndMetadata, target_id: uuid.UUID | None) -> bool:
+    """Whether an offset was committed when the topic had another id at the cluster; False if either is not
+    known."""
+    fields = committed.metadata.split(" ")
+    return len(fields) > 3 and target_id is not None and fields[3] != encode_base64_uuid(target_id)
 
 
 def _seal(record: Record) -> str:

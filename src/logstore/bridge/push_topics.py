@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from logstore.arguments import check_flag, plain_text, shown, utf8_bytes
 from logstore.bridge.cluster import ClusterQuestions, ClusterTopics
-from logstore.bridge.partition_push import PartitionPush, Taken
+from logstore.bridge.partition_push import PartitionPush, Taken, is_of_other_topic
 from logstore.bridge.progress import NOT_ASKED, PartitionProgress, PushProgress
 from logstore.bridge.pull_topics import REFRESH_MS, check_names
 from logstore.bridge.pushed import PushedNotes
@@ -324,14 +324,21 @@ class PushBridge:
         new = [log for partition, log in logs.items() if self._is_new(partition, log)]
         committed = self._cluster.committed(self.group, [log.partition for log in new]) if new else {}
         self._check_target(Counter(each.topic for each in logs), {each.topic for each in committed})
+        if any(is_of_other_topic(at, self._seen_ids.get(each.topic)) for each, at in committed.items()):
+            self._stopping.wait(_LATE_SECONDS)  # a cluster deletes the offsets of a topic after the topic
+            committed = self._cluster.committed(self.group, [log.partition for log in new])
         for log in new:
             topic_id, at = self._store[log.partition.topic].topic_id, committed.get(log.partition)
+            target_id = self._seen_ids.get(log.partition.topic)
             if at is None:
-                self._notes.check_new(log.partition, topic_id, self._seen_ids.get(log.partition.topic))
-            part = self._parts[log.partition] = PartitionPush(log, topic_id, at, self.group)
+                self._notes.check_new(log.partition, topic_id, target_id)
+            part = PartitionPush(log, topic_id, at, self.group, target_id)
+            self._parts[log.partition] = part
             self._delete_pushed(part)  # a kill may have come before that
             self._goals.setdefault(log.partition, log.last_stable_offset)
             stack.callback(self._watch(log))
+        for part in self._parts.values():
+            part.target_id = self._seen_ids.get(part.partition.topic)
         self._note_here(committed)
         self._refresh_at = time.monotonic() + REFRESH_MS / 1000
 
