@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 import threading
@@ -20,6 +21,7 @@ from logstore.errors import (
     OutOfOrderError,
     ProducerFencedError,
     RecordTooLargeError,
+    RetriableError,
     UnknownPartitionError,
     UnknownTopicError,
     UsageError,
@@ -235,6 +237,28 @@ def test_what_is_skipped_is_told_once_though_nothing_comes_behind_it(ends, caplo
     assert not caplog.text
 
 
+def test_what_is_skipped_is_counted_once_though_its_transaction_failed(ends, monkeypatch, caplog):
+    source = ends.store.create_topic("t")[0]
+    source.append(b"0")
+    ends.push("t")
+    source.extend([b"%d" % number for number in range(1, 6)])
+    source.delete_before(4)
+    commit = RemoteBroker.add_offsets_to_transaction
+    asked = []
+
+    def refuse_first(self, *given):
+        asked.append(given)
+        if len(asked) == 1:
+            raise RetriableError("not now")
+        return commit(self, *given)
+
+    monkeypatch.setattr(RemoteBroker, "add_offsets_to_transaction", refuse_first)
+    progress = ends.push("t")
+    assert len(asked) > 1
+    assert (progress.skipped_count, progress.record_count) == (3, 2)
+    assert caplog.text.count("the 3 offsets from 1 on were deleted here before they were pushed") == 1
+
+
 def test_what_was_pushed_before_a_kill_is_deleted_by_the_next_run(ends):
     source = ends.store.create_topic("t")
     source[0].extend([b"1", b"2"])
@@ -431,6 +455,50 @@ def test_a_log_that_has_lost_its_end_and_went_on(ends, is_kept):
     else:  # then nobody can tell
         source[0].delete_before(3)
         assert ends.push("t").record_count == 1
+
+
+def test_a_backup_from_before_a_transaction_that_was_aborted(ends):
+    """The last record that was pushed is the same; those of the transaction behind it were not pushed."""
+    source = ends.store.create_topic("t")[0]
+    source.extend([b"1", b"2"], flush=True)
+    ends.push("t")
+    end = source.log_end_offset
+    with ends.store.producer(transactional_id="p") as producer:
+        for value in (b"a", b"b"):
+            with contextlib.suppress(RuntimeError), producer.transaction():
+                producer.send("t", value, partition=0).result()
+                raise RuntimeError
+    assert ends.push("t").transaction_count == 0
+    assert ends.push("t").record_count == 0
+    source.truncate_to(end)
+    source.extend([b"3", b"4", b"5", b"6", b"7"])
+    with pytest.raises(OutOfOrderError, match="has other records here"):
+        ends.push("t")
+
+
+def test_a_log_that_is_cut_and_goes_on_while_it_is_pushed(ends):
+    """As a copy does that is pulled, when its cluster loses records."""
+    source = ends.store.create_topic("t")[0]
+    source.extend([b"1", b"2"], flush=True)
+    push = bridge.push(ends.store, ends.remote, "t", name="edge")
+    raised = []
+
+    def run():
+        try:
+            push.run()
+        except OutOfOrderError as error:
+            raised.append(str(error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    wait_until(lambda: push.progress.record_count == 2)
+    source.truncate_to(1)
+    source.extend([b"x", b"y"])
+    thread.join(20)
+    push.stop()
+    thread.join()
+    assert [each.partition(":")[0] for each in raised] == ["t-0 has diverged"]
+    assert [record.value for record in ends.cluster["t"].read()] == [b"1", b"2"]
 
 
 def test_offsets_are_committed_again_before_the_cluster_forgets_them(ends, monkeypatch):

@@ -148,29 +148,52 @@ class PartitionPush:
                 f"here at {self.log.log_end_offset}: records were lost or cut off. Restore them; or push "
                 "under another name, and all is pushed again"
             )
-        if not self._has_last():
+        self._check_same(position)
+        return position
+
+    def _check_same(self, position: int) -> None:
+        """
+        Raises:
+            OutOfOrderError: the log has other records below ``position`` than were pushed.
+        """
+        if self.log.log_end_offset < position or not self._has_last(position):
             raise OutOfOrderError(
                 f"{self.partition} has diverged: it was pushed up to offset {position}, and has other "
                 "records here below that, as after a backup was restored. Push under another name, and all "
                 "is pushed again"
             )
-        return position
 
-    def _has_last(self) -> bool:
-        """Whether the last record that was pushed is still here; also if that cannot be told, as it was
-        deleted, compacted away or damaged."""
+    def _has_last(self, position: int) -> bool:
+        """Whether the last record that was pushed is still here, and none that counts behind it, as there
+        were only markers and aborted ones. Also if that cannot be told, as it was deleted, compacted away or
+        damaged."""
         digits = self.last.partition(":")[0]
+        if not digits.isdecimal():
+            return True
+        log, offset = self.log, int(digits)
         try:
-            found = (
-                self.log.record_at(int(digits), isolation=Isolation.LOG_END) if digits.isdecimal() else None
-            )
+            found = log.record_at(offset, isolation=Isolation.LOG_END)
+            if found is not None and _seal(found) != self.last:
+                return False
+            first = max(offset + 1, log.log_start_offset)
+            return first >= position or not any(log.read(first, position, isolation=Isolation.COMMITTED))
         except (OffsetOutOfRangeError, CorruptionError):
             return True
-        return found is None or _seal(found) == self.last
 
     def renew(self) -> Taken:
         """The position once more, without records."""
         return Taken(self.log, (), self.position, 0, 0, self._topic_id, self.last, self.target_id)
+
+    def note_pushed(self, taken: Taken) -> None:
+        """It was committed at the cluster."""
+        if taken.skipped_count:
+            warn(
+                "%s: the %d offsets from %d on were deleted here before they were pushed",
+                self.partition,
+                taken.skipped_count,
+                self.position,
+            )
+        self.position, self.last = taken.end_offset, taken.last
 
     def look(self) -> int:
         """How many offsets are left."""
@@ -178,35 +201,37 @@ class PartitionPush:
         return self._end_offset - self.position
 
     def take(self, most_bytes: int) -> Taken | None:
-        """What comes next: at least one record, if there is one. None if nothing has come, nor gone."""
-        start = self.log.log_start_offset
-        skipped = max(start - self.position, 0)
-        if skipped:
-            warn(
-                "%s: the %d offsets from %d on were deleted here before they were pushed",
-                self.partition,
-                skipped,
-                self.position,
-            )
-            self.position = start
-        end = self.log.last_stable_offset
-        if end <= self.position:  # what is skipped is committed, so that it is told once
-            return self.renew()._replace(skipped_count=skipped) if skipped else None
-        try:
-            return self._taken(end, most_bytes, skipped)
-        except OffsetOutOfRangeError:
-            return None  # deleted just now; the next call says so
+        """What comes next: at least one record, if there is one. None if nothing has come, nor gone.
 
-    def _taken(self, end: int, most_bytes: int, skipped: int) -> Taken:
+        Raises:
+            OutOfOrderError: what was pushed is here no longer: the log was cut, as a copy is that is pulled.
+        """
+        start = max(self.log.log_start_offset, self.position)
+        end = self.log.last_stable_offset
+        if start == self.position and (end > start or self.log.log_end_offset < start):
+            self._check_same(start)
+        if end > start:
+            try:
+                return self._taken(start, end, most_bytes)
+            except OffsetOutOfRangeError:
+                return None  # deleted just now; the next call says so
+        skipped = start - self.position
+        if not skipped:
+            return None
+        # What is skipped is committed, so that it is told once.
+        return self.renew()._replace(end_offset=start, skipped_count=skipped, last="")
+
+    def _taken(self, start: int, end: int, most_bytes: int) -> Taken:
+        skipped = start - self.position
         records: list[Record] = []
         byte_count = 0
-        for record in self.log.read(self.position, end, isolation=Isolation.COMMITTED):
+        for record in self.log.read(start, end, isolation=Isolation.COMMITTED):
             if byte_count >= most_bytes or len(records) >= _MOST_RECORDS:
                 end = record.offset
                 break
             records.append(record)
             byte_count += len(record.key or b"") + len(record.value or b"")
-        last = _seal(records[-1]) if records else self.last
+        last = _seal(records[-1]) if records else "" if skipped else self.last
         return Taken(self.log, records, end, byte_count, skipped, self._topic_id, last, self.target_id)
 
 

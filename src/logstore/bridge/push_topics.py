@@ -295,7 +295,6 @@ class PushBridge:
             if left > 0 and (found := part.take(left)) is not None:
                 taken.append(found)
                 left -= found.byte_count
-                self._skipped += found.skipped_count
             elif time.monotonic() >= part.renew_at:
                 taken.append(part.renew())
         return taken
@@ -303,8 +302,9 @@ class PushBridge:
     def _note_pushed(self, taken: Taken) -> None:
         self._records += len(taken.records)
         self._bytes += taken.byte_count
+        self._skipped += taken.skipped_count
         part = self._parts[taken.partition]
-        part.position, part.last = taken.end_offset, taken.last
+        part.note_pushed(taken)
         part.renew_at = time.monotonic() + _COMMIT_AGAIN_SECONDS
         self._delete_pushed(part)
 
