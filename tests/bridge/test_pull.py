@@ -145,6 +145,25 @@ def test_what_the_cluster_has_lost_is_cut_off(ends):
     assert truncated > 0
 
 
+@pytest.mark.parametrize("deleted", [6, 10])
+@pytest.mark.parametrize("again", [1, 20])
+def test_what_the_cluster_has_lost_of_what_the_copy_has_deleted(ends, deleted, again):
+    """What is there now is copied, whether the cluster's log has grown beyond the copy's meanwhile or not."""
+    source = ends.cluster.create_topic("t")[0]
+    source.extend([b"%d" % number for number in range(5)])
+    source.extend([b"%d" % number for number in range(5, 10)])
+    ends.pull("t")
+    copy = ends.store["t"][0]
+    copy.delete_before(deleted)
+    source.truncate_to(5)
+    source.assign_leader_epoch(source.leader_epoch + 1)
+    source.extend([b"of the new leader"] * again)
+    progress = ends.pull("t")
+    assert (copy.log_start_offset, copy.log_end_offset) == (5, source.log_end_offset)
+    assert progress.truncated_count == 10 - deleted
+    assert [record.value for record in copy.read()] == [b"of the new leader"] * again
+
+
 def test_batches_that_compaction_has_joined_are_copied_again(ends):
     config = TopicConfig(cleanup_policy="compact", segment_bytes=1 << 20)
     source = ends.cluster.create_topic("t", config=config)

@@ -99,7 +99,7 @@ class PartitionCopy:
         if log.log_end_offset < start:
             self._check_may_cut(log.log_start_offset)
             self._start_over(start)
-        elif log.log_end_offset > log.log_start_offset:
+        elif log.log_end_offset:
             self._cut_what_parted(start, end)
             self._check_last_batch()
         log.set_role(Role.FOLLOWER)
@@ -146,9 +146,13 @@ class PartitionCopy:
             "%s: the cluster has lost or replaced the records from %d on; %d offsets are cut off here",
             self.partition,
             common,
-            log.log_end_offset - common,
+            log.log_end_offset - max(common, log.log_start_offset),
         )
-        self._cut(max(common, start))
+        if common < log.log_start_offset:  # what was deleted here is not what the cluster has there now
+            self._counts.truncated += log.log_end_offset - log.log_start_offset
+            log.truncate_fully_and_start_at(max(common, start))
+        else:
+            self._cut(max(common, start))
 
     def _common_end(self, end: int) -> int:
         """Up to where both logs have the same leader epochs."""
