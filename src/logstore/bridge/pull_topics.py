@@ -155,6 +155,8 @@ class PullBridge:
         """
         check_flag(until_end, "until_end")
         self._refresh_at = 0.0
+        for trouble in (self._trouble, self._trouble_of_some):
+            trouble.begin_run()
         for copy in self._order:
             copy.goal = None
         try:

@@ -146,6 +146,8 @@ class PushBridge:
         self._stopping = SafeEvent()
         self._changed = SafeEvent()
         self._refresh_at = 0.0
+        self._was_reached = False
+        """Whether the cluster has ever answered."""
         self._seen_counts: dict[str, int] = {}
         self._seen_ids: dict[str, uuid.UUID | None] = {}
         """Of the topics at the cluster."""
@@ -184,6 +186,7 @@ class PushBridge:
         """
         check_flag(until_end, "until_end")
         self._goals.clear()
+        self._trouble.begin_run()
         try:
             self._run(until_end)
         finally:
@@ -232,7 +235,10 @@ class PushBridge:
             RetriableError: it may succeed with another producer.
         """
         self._parts, self._refresh_at = {}, 0.0
+        if not self._was_reached:
+            self._cluster.reach()
         self._cluster.topics(self._names).check()  # tells why, if the cluster cannot be reached
+        self._was_reached = True
         producer = self._target.producer(self._config)
         with ExitStack() as stack:
             stack.callback(_close, producer)

@@ -60,6 +60,11 @@ class Trouble:
         self.reason: str | None = None
         """None if there is no trouble."""
 
+    def begin_run(self) -> None:
+        """What lasted when an earlier run ended counts from now on, and is told again."""
+        self._since = None
+        self._next_wait_ms = self._first_wait_ms
+
     def note(self, error: LogstoreError, limit_ms: int | None) -> None:
         """
         Args:
@@ -85,5 +90,5 @@ class Trouble:
         """An attempt has succeeded."""
         if self._since is not None:
             inform("%s goes on", self._what)
-            self._since = self.reason = None
-            self._next_wait_ms = self._first_wait_ms
+        self._since = self.reason = None
+        self._next_wait_ms = self._first_wait_ms

@@ -1,0 +1,55 @@
+"""A cluster that is gone: how long a bridge waits for it. 3 s."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+import logstore
+from logstore import bridge
+from logstore.bridge.trouble import Trouble
+from logstore.errors import RetriableError
+
+
+def _bridges(remote, store):
+    store.create_topic("up")
+    return bridge.pull(remote, store, "down"), bridge.push(store, remote, "up", name="edge")
+
+
+def test_each_run_until_the_end_waits_as_long(tmp_path, monkeypatch):
+    """What an earlier run has met is not the time that this one has waited."""
+    attempts = []
+    note = Trouble.note
+
+    def counted(self, error, limit_ms):
+        attempts.append(limit_ms)
+        note(self, error, limit_ms)
+
+    monkeypatch.setattr(Trouble, "note", counted)
+    with logstore.open(tmp_path / "cluster") as cluster, cluster.listen("127.0.0.1:0") as listener:
+        remote = logstore.connect(listener.address, request_timeout_ms=50)
+        listener.close()
+        with logstore.open(tmp_path / "store") as store, remote:
+            for each in _bridges(remote, store):
+                for _ in range(2):
+                    attempts.clear()
+                    with pytest.raises(RetriableError, match=re.escape(listener.address)):
+                        each.run(until_end=True)
+                    assert len(attempts) > 1
+
+
+def test_a_cluster_that_is_not_there_is_told_of_soon(tmp_path, monkeypatch):
+    """Long before an answer is overdue."""
+    monkeypatch.setattr("logstore.bridge.cluster._REACH_SECONDS", 0.05)
+    with logstore.open(tmp_path / "cluster") as cluster, cluster.listen("127.0.0.1:0") as listener:
+        remote = logstore.connect(listener.address, request_timeout_ms=60_000)
+        listener.close()
+        with logstore.open(tmp_path / "store") as store, remote:
+            for each in _bridges(remote, store):
+                monkeypatch.setattr(Trouble, "wait", lambda _trouble, _stopping, stop=each.stop: stop())
+                began = time.monotonic()
+                progress = each.run()
+                assert time.monotonic() < began + 5
+                assert progress.trouble.startswith(listener.address)
