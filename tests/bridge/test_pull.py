@@ -193,6 +193,30 @@ def test_a_gap_at_the_end_is_an_end(ends):
     check_copy(source, ends.store["t"])
 
 
+@pytest.mark.parametrize("knows_it", [True, False])
+@pytest.mark.parametrize("runs_on", [True, False])
+def test_a_broker_that_does_not_know_yet_what_another_told(ends, monkeypatch, knows_it, runs_on):
+    """Of a topic, or of its new partitions."""
+    source = ends.cluster.create_topic("t")
+    source[0].append(b"1")
+    pull = bridge.pull(ends.remote, ends.store, "t")
+    early = pull._cluster.topics(["t"])
+    source.add_partitions(2)
+    source[1].append(b"2")
+    pull.run(until_end=True)
+    if not runs_on:
+        pull = bridge.pull(ends.remote, ends.store, "t")
+    plain, answers = cluster.ClusterQuestions.topics, [early if knows_it else early._replace(topics={})]
+    monkeypatch.setattr(
+        cluster.ClusterQuestions,
+        "topics",
+        lambda self, names: answers.pop() if answers else plain(self, names),
+    )
+    monkeypatch.setattr(cluster, "LATE_SECONDS", 0.01)
+    pull.run(until_end=True)
+    check_copy(source, ends.store["t"])
+
+
 def test_what_is_above_the_high_watermark_is_not_copied(ends):
     source = ends.cluster.create_topic("t")
     source[0].extend([b"1", b"2"])
@@ -417,7 +441,8 @@ def test_a_topic_that_is_not_there(ends):
     assert "t" not in ends.store
 
 
-def test_a_topic_that_vanishes(ends):
+def test_a_topic_that_vanishes(ends, monkeypatch):
+    monkeypatch.setattr(cluster, "LATE_SECONDS", 0.01)
     ends.cluster.create_topic("t")
     pull = bridge.pull(ends.remote, ends.store, "t")
     pull.run(until_end=True)

@@ -171,10 +171,31 @@ def test_partitions_that_are_added_while_the_cluster_is_asked(ends, monkeypatch,
         return answers[0] if is_late and len(answers) == 4 else answers[-1]
 
     monkeypatch.setattr(ClusterQuestions, "topics", topics)
-    monkeypatch.setattr("logstore.bridge.push_topics._LATE_SECONDS", 0.05)
+    monkeypatch.setattr("logstore.bridge.cluster.LATE_SECONDS", 0.05)
     push.run(until_end=True)
     push.run(until_end=True)
     assert committed(ends.cluster["t"]) == committed(source)
+
+
+@pytest.mark.parametrize("creates", [True, False])
+def test_a_broker_that_does_not_know_the_topic_yet(ends, monkeypatch, creates):
+    ends.store.create_topic("t")[0].append(b"1")
+    ends.cluster.create_topic("t")
+    push = bridge.push(ends.store, ends.remote, "t", name="edge", create_topics=creates)
+    if creates:
+        push.run(until_end=True)
+    plain, asked = ClusterQuestions.topics, []
+
+    def topics(self, names):
+        found = plain(self, names)
+        asked.append(found)
+        return found._replace(topics={}) if len(asked) == 2 else found
+
+    monkeypatch.setattr(ClusterQuestions, "topics", topics)
+    monkeypatch.setattr("logstore.bridge.cluster.LATE_SECONDS", 0.01)
+    push.run(until_end=True)
+    assert len(asked) == 3
+    assert committed(ends.cluster["t"]) == committed(ends.store["t"])
 
 
 def test_until_the_end_of_a_topic_that_grows(ends):
@@ -324,7 +345,7 @@ def test_a_topic_is_made_as_it_is_here(ends):
 
 
 def test_fewer_partitions_there(ends, monkeypatch):
-    monkeypatch.setattr("logstore.bridge.push_topics._LATE_SECONDS", 0.01)
+    monkeypatch.setattr("logstore.bridge.cluster.LATE_SECONDS", 0.01)
     ends.store.create_topic("t", partitions=3)
     ends.cluster.create_topic("t", partitions=2)
     with pytest.raises(UnknownPartitionError, match="2 partitions at the cluster and 3 here"):
@@ -400,7 +421,7 @@ def test_a_topic_that_is_made_again_and_pushed_into_before_that_is_seen(ends):
 
 
 def test_a_topic_that_is_made_again_while_it_is_asked_how_far_it_is(ends, monkeypatch):
-    monkeypatch.setattr("logstore.bridge.push_topics._LATE_SECONDS", 0)
+    monkeypatch.setattr("logstore.bridge.push_topics.LATE_SECONDS", 0)
     source = ends.store.create_topic("t")[0]
     source.extend([b"1", b"2"])
     ends.push("t")

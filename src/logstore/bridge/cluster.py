@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from logstore.arguments import shown
@@ -32,6 +32,7 @@ from logstore.clients.asking import ask
 from logstore.connected import RemoteStore
 from logstore.errors import LogstoreError, RetriableError, UsageError
 from logstore.model import OffsetAndMetadata, TopicPartition
+from logstore.turns import SafeEvent
 
 T = TypeVar("T")
 
@@ -41,6 +42,8 @@ MAX_PARTITION_BYTES = 4 * 1024 * 1024
 """Of one partition in it. Kafka: 1 MiB; larger answers are fewer."""
 _REACH_SECONDS: Final = 2.0
 """How long a broker may take to answer for the first time before a warning says that none does."""
+LATE_SECONDS: Final = 1.0
+"""How long after a topic was made or has grown at the cluster a broker of it may not know of that yet."""
 _PARTITION_MS: Final = 5_000
 """How long the answer to a question about one partition may take: the others wait for it."""
 
@@ -63,6 +66,13 @@ class ClusterTopics(NamedTuple):
     topics: dict[str, ClusterTopic]
     refused: dict[str, LogstoreError]
     """Those of which the cluster does not allow to know."""
+
+    def lacks(self, name: str, count: int, is_needed: bool) -> bool:
+        """Whether a topic has fewer partitions, or is not there although it is needed."""
+        topic = self.topics.get(name)
+        if topic is None:
+            return is_needed and name not in self.refused
+        return len(topic.leader_epochs) < count
 
     def check(self) -> None:
         """
@@ -131,6 +141,26 @@ class ClusterQuestions:
                 is_led = tuple(part.leader_id >= 0 for part in parts)
                 topics[each.name] = ClusterTopic(each.name, each.topic_id, epochs, is_led)
         return ClusterTopics(found.cluster_id, topics, refused)
+
+    def topics_now(
+        self,
+        names: Sequence[str] | None,
+        counts: Mapping[str, int],
+        stopping: SafeEvent,
+        needed: Container[str] = (),
+    ) -> ClusterTopics:
+        """As :meth:`topics`; asked a second time a little later if something is missing: a broker may not
+        know yet what another one has told.
+
+        Args:
+            counts: how many partitions topics have at least, if they are there.
+            needed: those of them that should be there.
+        """
+        found = self.topics(names)
+        if any(found.lacks(name, count, name in needed) for name, count in counts.items()):
+            stopping.wait(LATE_SECONDS)
+            found = self.topics(names)
+        return found
 
     def settings(self, topic: str) -> dict[str, str]:
         """The settings of a topic, in Kafka's spelling; those of the cluster where the topic has no own."""

@@ -27,6 +27,13 @@ class FollowedTopics:
         """The logs of a topic."""
         return iter(self._store[name])
 
+    def count_here(self, name: str) -> int:
+        """How many partitions a topic has in the store; 0 if it is not there, or damaged."""
+        try:
+            return len(self._store[name])
+        except (UnknownTopicError, CorruptionError):
+            return 0
+
     def prepare(self, found: ClusterTopics) -> dict[str, LogstoreError]:
         """Make the topics that are not here, with as many partitions, the settings and, if it is free, the id
         of the cluster's; and the partitions that are new.

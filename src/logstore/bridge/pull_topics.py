@@ -357,7 +357,7 @@ class PullBridge:
         """
         if not self._was_reached:
             self._cluster.reach()
-        found = self._cluster.topics(self._names)
+        found = self._topics_there()
         self._was_reached = True
         refused = self._missing(found) | found.refused
         if refused and not self._is_standby:
@@ -378,6 +378,11 @@ class PullBridge:
             if name not in refused and name not in self._stopped:
                 self._attempt(name, partial(self._take_up, topic))
         self._were_listed = True
+
+    def _topics_there(self) -> ClusterTopics:
+        names = self._leaders.keys() if self._names is None else self._names
+        counts = {name: self._topics.count_here(name) for name in names}
+        return self._cluster.topics_now(self._names, counts, self._stopping, self._names or ())
 
     def _missing(self, found: ClusterTopics) -> dict[str, LogstoreError]:
         """The named topics that the cluster does not have."""

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 from logstore.arguments import check_flag, plain_text, shown, utf8_bytes
-from logstore.bridge.cluster import ClusterQuestions, ClusterTopics
+from logstore.bridge.cluster import LATE_SECONDS, ClusterQuestions
 from logstore.bridge.partition_push import PartitionPush, Taken, is_of_other_topic
 from logstore.bridge.progress import NOT_ASKED, PartitionProgress, PushProgress
 from logstore.bridge.pull_topics import REFRESH_MS, check_names
@@ -55,8 +55,6 @@ _COMMIT_AGAIN_SECONDS: Final = 3600.0
 that of each partition by itself."""
 _TRANSACTION_BYTES: Final = 16 * 1024 * 1024
 """Of keys and values in a transaction: half of a producer's ``buffer_memory``."""
-_LATE_SECONDS: Final = 1.0
-"""How long after partitions were added at the cluster a broker of it may not know of them yet."""
 _SETTINGS_TO_CREATE: Final = ("cleanup.policy", "max.message.bytes")
 """How long a cluster keeps records is for it to say."""
 
@@ -331,7 +329,7 @@ class PushBridge:
         committed = self._cluster.committed(self.group, [log.partition for log in new]) if new else {}
         self._check_target(Counter(each.topic for each in logs), {each.topic for each in committed})
         if any(is_of_other_topic(at, self._seen_ids.get(each.topic)) for each, at in committed.items()):
-            self._stopping.wait(_LATE_SECONDS)  # a cluster deletes the offsets of a topic after the topic
+            self._stopping.wait(LATE_SECONDS)  # a cluster deletes the offsets of a topic after the topic
             committed = self._cluster.committed(self.group, [log.partition for log in new])
         for log in new:
             topic_id, at = self._store[log.partition.topic].topic_id, committed.get(log.partition)
@@ -363,12 +361,14 @@ class PushBridge:
                 on both sides meanwhile.
             pushed: topics that were pushed before: one that is gone is not made again.
         """
-        found = self._topics_there(counts)
+        needed = {*pushed, *self._seen_counts} if self._creates else counts
+        found = self._cluster.topics_now(self._names, counts, self._stopping, needed)
+        found.check()
         self._notes.cluster_id = found.cluster_id
         for name, count in counts.items():
             there = found.topics.get(name)
             if there is None:
-                if not self._creates or name in pushed or name in self._seen_counts:
+                if name in needed:
                     was = "no longer has" if name in pushed or name in self._seen_counts else "does not have"
                     raise UnknownTopicError(f"the cluster {found.cluster_id} {was} topic {name!r}")
                 made = self._cluster.create_topic(name, count, _settings_for(self._store[name].config))
@@ -385,20 +385,6 @@ class PushBridge:
                     f"the cluster {found.cluster_id} has deleted topic {name!r}, and made it again"
                 )
             self._seen_counts[name] = count
-
-    def _topics_there(self, counts: Mapping[str, int]) -> ClusterTopics:
-        """As the cluster has them. If one has too few partitions, it is asked a second time a little later.
-
-        Raises:
-            UsageError: the cluster does not allow to know of one.
-        """
-        found = self._cluster.topics(self._names)
-        found.check()
-        if any(len(each.leader_epochs) < counts[name] for name, each in found.topics.items()):
-            self._stopping.wait(_LATE_SECONDS)
-            found = self._cluster.topics(self._names)
-            found.check()
-        return found
 
 
 def _settings_for(config: TopicConfig) -> dict[str, str]:
