@@ -84,6 +84,7 @@ _KINDS: Final[dict[ErrorCode, type[LogstoreError]]] = {
     _E.INVALID_RECORD: InvalidRecordError,
     _E.OUT_OF_ORDER_SEQUENCE_NUMBER: OutOfOrderError,
     _E.INVALID_TXN_STATE: InvalidTransactionStateError,
+    _E.INVALID_PRODUCER_ID_MAPPING: InvalidTransactionStateError,
     _E.INVALID_PRODUCER_EPOCH: ProducerFencedError,
     _E.PRODUCER_FENCED: ProducerFencedError,
     _E.FENCED_LEADER_EPOCH: LeaderFencedError,

@@ -378,6 +378,11 @@ class Transacting:
                 f"transaction_timeout_ms ({self._config.transaction_timeout_ms}) is longer than the store's "
                 "transaction_max_timeout_ms"
             )
+        elif code is ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+            why = (
+                "the id was not used for longer than transactional.id.expiration.ms and is forgotten, or "
+                "deleted. Make a new producer"
+            )
         elif code in _FENCED:
             why = (
                 "another producer has taken the id, or the transaction was open for longer than "
