@@ -13,8 +13,9 @@ import logstore
 from logstore import bridge
 from logstore.bridge.cluster import ClusterQuestions
 from logstore.broker.codes import ErrorCode
-from logstore.broker.pending import Promise
+from logstore.broker.pending import Answered, Promise
 from logstore.broker.requests import ProducedPartition, ProduceResult
+from logstore.broker.transactions.requests import EndTransactionResult
 from logstore.config import TopicConfig
 from logstore.errors import (
     InvalidRecordError,
@@ -568,6 +569,82 @@ def test_offsets_that_the_cluster_has_forgotten(ends, is_made_here):
     ends.cluster.delete_topic("t")
     ends.cluster.create_topic("t")
     assert ends.push("t").record_count == 3
+
+
+def test_offsets_that_somebody_has_set(ends):
+    """The errors lead to where pushing goes on."""
+    source = ends.store.create_topic("t")
+    source[0].extend([b"1", b"2"])
+    ends.push("t")
+    source[0].append(b"3")
+    offsets = ends.remote.offsets("logstore-bridge-edge")
+    offsets.commit({("t", 0): 1})
+    with pytest.raises(OutOfOrderError, match="Delete the group at the cluster"):
+        ends.push("t")
+    offsets.delete()
+    with pytest.raises(OutOfOrderError, match="t-0 was pushed up to offset 2") as raised:
+        ends.push("t")
+    (asked,) = re.findall(r"commit\((\{.*?\})\)", str(raised.value))
+    offsets.commit(eval(asked, {"OffsetAndMetadata": OffsetAndMetadata}))
+    assert ends.push("t").record_count == 1
+    assert committed(ends.cluster["t"]) == committed(source)
+
+
+def test_a_transactional_id_that_the_cluster_has_forgotten(ends, monkeypatch):
+    """As one that was not used for ``transactional.id.expiration.ms``: another producer goes on."""
+    source = ends.store.create_topic("t")
+    source[0].append(b"1")
+    plain, refused = RemoteBroker.end_transaction, []
+
+    def end_transaction(self, request):
+        if refused:
+            return plain(self, request)
+        refused.append(request)
+        return Answered(EndTransactionResult(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+
+    monkeypatch.setattr(RemoteBroker, "end_transaction", end_transaction)
+    assert ends.push("t").record_count == 1
+    assert refused
+    assert committed(ends.cluster["t"]) == committed(source)
+
+
+def test_a_topic_that_is_deleted_here_while_it_is_pushed(ends):
+    ends.store.create_topic("t")[0].append(b"1")
+    push = bridge.push(ends.store, ends.remote, "t", name="edge")
+    raised = []
+
+    def run():
+        try:
+            push.run()
+        except UnknownTopicError as error:
+            raised.append(str(error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    wait_until(lambda: push.progress.record_count == 1)
+    ends.store.delete_topic("t")
+    ends.store.create_topic("t")
+    thread.join(20)
+    push.stop()
+    thread.join()
+    assert raised == ["topic 't' of /store was deleted while it was pushed, up to offset 1 of t-0"]
+
+
+def test_a_bridge_runs_once_at_a_time(ends):
+    ends.store.create_topic("up")
+    ends.cluster.create_topic("down")
+    pull = bridge.pull(ends.remote, ends.store, "down")
+    for each in (pull, bridge.push(ends.store, ends.remote, "up", name="edge")):
+        thread = threading.Thread(target=each.run)
+        thread.start()
+        try:
+            wait_until(lambda each=each: each.progress.partitions)
+            with pytest.raises(UsageError, match="runs already"):
+                each.run()
+        finally:
+            each.stop()
+            thread.join()
+        each.run(until_end=True)
 
 
 def test_what_is_pushed_is_durable_here_first(ends):

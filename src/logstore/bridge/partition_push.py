@@ -105,7 +105,7 @@ class PartitionPush:
         """
         self.log = log
         self.partition = log.partition
-        self._topic_id = topic_id
+        self.topic_id = topic_id
         self.target_id = target_id
         self.position = log.log_start_offset
         """The next offset to push."""
@@ -127,13 +127,19 @@ class PartitionPush:
         return self._end_offset
 
     def _pushed_up_to(self, committed: OffsetAndMetadata, group: str) -> int:
-        own = encode_base64_uuid(self._topic_id)
+        own = encode_base64_uuid(self.topic_id)
         found, digits, self.last, target = (*committed.metadata.split(" "), "", "", "")[:4]
         position = int(digits) if digits.isdecimal() else committed.offset
+        if not found:
+            raise OutOfOrderError(
+                f"{self.partition}: the offset {position} of group {group!r} was not committed by a bridge, "
+                "and does not tell what was pushed. Delete the group at the cluster, and the next run "
+                "tells what to commit; or push under another name, and all is pushed again"
+            )
         if found != own:
             raise OutOfOrderError(
                 f"{self.partition} has diverged: the offset {position} of group {group!r} is of the "
-                f"topic with id {found or 'unknown'}, and the one here has {own}. "
+                f"topic with id {found}, and the one here has {own}. "
                 "Push under another name; or delete the group at the cluster, and all is pushed again"
             )
         if is_of_other_topic(committed, self.target_id):
@@ -182,7 +188,7 @@ class PartitionPush:
 
     def renew(self) -> Taken:
         """The position once more, without records."""
-        return Taken(self.log, (), self.position, 0, 0, self._topic_id, self.last, self.target_id)
+        return Taken(self.log, (), self.position, 0, 0, self.topic_id, self.last, self.target_id)
 
     def note_pushed(self, taken: Taken) -> None:
         """It was committed at the cluster."""
@@ -232,7 +238,7 @@ class PartitionPush:
             records.append(record)
             byte_count += len(record.key or b"") + len(record.value or b"")
         last = _seal(records[-1]) if records else "" if skipped else self.last
-        return Taken(self.log, records, end, byte_count, skipped, self._topic_id, last, self.target_id)
+        return Taken(self.log, records, end, byte_count, skipped, self.topic_id, last, self.target_id)
 
 
 def is_of_other_topic(committed: OffsetAndMetadata, target_id: uuid.UUID | None) -> bool:

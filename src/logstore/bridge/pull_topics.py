@@ -16,7 +16,7 @@ from logstore.bridge.cluster import ClusterQuestions, ClusterTopic, ClusterTopic
 from logstore.bridge.followed_topics import FollowedTopics
 from logstore.bridge.partition_copy import CopyCounts, PartitionCopy
 from logstore.bridge.progress import NOT_ASKED, PartitionProgress, PullProgress
-from logstore.bridge.trouble import Trouble
+from logstore.bridge.trouble import OneRun, Trouble
 from logstore.broker.records.looking_up import INTERNAL_TOPICS
 from logstore.broker.requests import FetchedPartition
 from logstore.connected import RemoteStore
@@ -128,6 +128,7 @@ class PullBridge:
         """Of a standby: what could not be copied any more, until the topic is deleted here."""
         self._trouble = Trouble("pulling " + ("all topics" if topics is None else ", ".join(topics)))
         self._trouble_of_some = Trouble("a part of the copy")
+        self._one_run = OneRun()
         self._stopping = SafeEvent()
         store.directory.check_open()
 
@@ -147,22 +148,23 @@ class PullBridge:
         Raises:
             UnknownTopicError: the cluster does not have a topic, or has it no longer.
             UsageError: the topic here is of another cluster, or is not a copy; the topic of the cluster was
-                deleted and made again; or the cluster does not allow it.
+                deleted and made again; or the cluster does not allow it. Or it runs already.
             OutOfOrderError: the log here is not a beginning of the cluster's: the two have diverged.
             RetriableError: with ``until_end``: the cluster does not answer.
             CorruptionError: a batch is damaged at the cluster.
             StorageError: the disk failed.
         """
         check_flag(until_end, "until_end")
-        self._refresh_at = 0.0
-        for trouble in (self._trouble, self._trouble_of_some):
-            trouble.begin_run()
-        for copy in self._order:
-            copy.goal = None
-        try:
-            self._run(until_end)
-        finally:
-            self._stopping.clear()
+        with self._one_run:
+            self._refresh_at = 0.0
+            for trouble in (self._trouble, self._trouble_of_some):
+                trouble.begin_run()
+            for copy in self._order:
+                copy.goal = None
+            try:
+                self._run(until_end)
+            finally:
+                self._stopping.clear()
         return self.progress
 
     def _run(self, until_end: bool) -> None:

@@ -22,12 +22,13 @@ from logstore.bridge.partition_push import PartitionPush, Taken, is_of_other_top
 from logstore.bridge.progress import NOT_ASKED, PartitionProgress, PushProgress
 from logstore.bridge.pull_topics import REFRESH_MS, check_names
 from logstore.bridge.pushed import PushedNotes
-from logstore.bridge.trouble import Trouble
+from logstore.bridge.trouble import OneRun, Trouble
 from logstore.clients.producer import Producer
 from logstore.clients.settings import ProducerConfig
 from logstore.config import TopicConfig, choose_settings
 from logstore.connected import RemoteStore
 from logstore.errors import (
+    ClosedError,
     InvalidConfigError,
     InvalidTransactionStateError,
     LogstoreError,
@@ -141,6 +142,7 @@ class PushBridge:
         self._notes = PushedNotes(store, group)
         self._records = self._bytes = self._transactions = self._skipped = 0
         self._trouble = Trouble(f"pushing {', '.join(topics)}")
+        self._one_run = OneRun()
         self._stopping = SafeEvent()
         self._changed = SafeEvent()
         self._refresh_at = 0.0
@@ -174,21 +176,22 @@ class PushBridge:
 
         Raises:
             ProducerFencedError: another pushes under the same name, and has taken over.
-            UnknownTopicError: the cluster does not have a topic, or has it no longer.
+            UnknownTopicError: the cluster does not have a topic, or has it no longer; or the store has not.
             UnknownPartitionError: a topic has fewer partitions at the cluster than here.
             OutOfOrderError: the log here ends below what was pushed, has other records there, or is of
                 another topic: the two have diverged. Or the cluster has forgotten how far was pushed.
-            UsageError: the cluster does not allow it, or refuses a record.
+            UsageError: the cluster does not allow it, or refuses a record. Or it runs already.
             RetriableError: with ``until_end``: the cluster does not answer.
             CorruptionError, StorageError: a log or the disk failed.
         """
         check_flag(until_end, "until_end")
-        self._goals.clear()
-        self._trouble.begin_run()
-        try:
-            self._run(until_end)
-        finally:
-            self._stopping.clear()
+        with self._one_run:
+            self._goals.clear()
+            self._trouble.begin_run()
+            try:
+                self._run(until_end)
+            finally:
+                self._stopping.clear()
         return self.progress
 
     def _run(self, until_end: bool) -> None:
@@ -200,6 +203,22 @@ class PushBridge:
             except RetriableError as error:
                 self._trouble.note(error, limit_ms)
                 self._trouble.wait(self._stopping)
+            except ClosedError as error:
+                self._check_here(error)
+                raise
+
+    def _check_here(self, why: ClosedError) -> None:
+        """
+        Raises:
+            UnknownTopicError: a log was closed as its topic was deleted here.
+        """
+        for part in self._parts.values():
+            name = part.partition.topic
+            if name not in self._store or self._store[name].topic_id != part.topic_id:
+                raise UnknownTopicError(
+                    f"topic {name!r} of {self._store.path} was deleted while it was pushed, up to offset "
+                    f"{part.position} of {part.partition}"
+                ) from why
 
     def stop(self) -> None:
         """End the run after the current transaction; the next one, if none is going on. From any thread, and

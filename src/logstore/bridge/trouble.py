@@ -3,6 +3,7 @@ names what is wrong."""
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Final
 
@@ -47,6 +48,24 @@ def check_answer(code: ErrorCode, what: str, message: str | None = None) -> None
     if code in RETRIABLE:
         raise RetriableError(f"{what}: {why}")
     raise error_of(code, f"{what}: {why}")
+
+
+class OneRun:
+    """Keeps a bridge from running twice at the same time: ``with`` it, in the thread that runs."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        """
+        Raises:
+            UsageError: it runs.
+        """
+        if not self._lock.acquire(blocking=False):
+            raise UsageError("this bridge runs already, in another thread; stop() ends that run")
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
 
 
 class Trouble:
