@@ -543,9 +543,12 @@ class Topic(BoundToProcess, Sequence[Log]):
 
         Raises:
             UsageError: the topic has that many already, or ``held`` is not a list of new partitions' numbers.
-                Or the store is a node, or its directory is one's: topics are the cluster's.
+                Or the store is a node, or its directory is one's: topics are the cluster's. Or the topic is
+                a copy of a leader's, and grows as that does.
         """
-        self._changed_here("grown").add_partitions(self.name, partitions, held)
+        directory = self._changed_here("grown")
+        directory.check_grows_here(self.name)
+        directory.add_partitions(self.name, partitions, held)
 
     def hold(self, partitions: Iterable[int]) -> None:
         """Hold more of the topic's partitions in this directory. Durable, and atomic: a crash leaves all of

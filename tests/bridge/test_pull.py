@@ -527,6 +527,26 @@ def test_nothing_is_appended_to_a_copy_through_its_topic(ends):
     assert topic.append(b"mine") == (0, 1)
 
 
+def test_a_copy_grows_as_the_cluster_s_topic_does(ends):
+    source = ends.cluster.create_topic("t")
+    ends.pull("t")
+    copy = ends.store["t"]
+    with pytest.raises(UsageError, match="topic 't' is a copy, and grows as its leader's does"):
+        copy.add_partitions(2)
+    with (
+        ends.store.listen("127.0.0.1:0") as listener,
+        logstore.connect(listener.address) as client,
+        pytest.raises(UsageError, match="is a copy"),
+    ):
+        client.add_partitions("t", 2)
+    source.add_partitions(3)
+    ends.pull("t")
+    assert len(copy) == 3
+    for log in copy:
+        log.set_role(Role.ALONE)
+    copy.add_partitions(4)
+
+
 def test_a_stop_before_the_run_ends_that(ends):
     ends.cluster.create_topic("t")[0].append(b"1")
     pull = bridge.pull(ends.remote, ends.store, "t")

@@ -133,7 +133,7 @@ class FollowedTopics:
         count = len(topic.leader_epochs)
         here = self._store[topic.name]
         if len(here) < count:
-            here.add_partitions(count)
+            self._store.directory.add_partitions(topic.name, count)
         elif len(here) > count:
             raise UsageError(
                 f"topic {topic.name!r} has {len(here)} partitions here and {count} at the cluster: it is not "

@@ -243,7 +243,8 @@ class PartitionCopy:
         if end != self.position:
             raise OutOfOrderError(
                 f"{self.partition} has diverged: it was copied up to offset {self.position} and ends at "
-                f"{end}, so something else has changed it. Do not append to a topic that is pulled. "
+                f"{end}, so something else has changed it. If two bridges pull it, run one of them; else "
+                "do not append to a topic that is pulled. "
                 f"{_START_OVER}"
             )
 

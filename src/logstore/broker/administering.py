@@ -149,6 +149,7 @@ def create_partitions(directory: LogDirectory, request: CreatePartitionsRequest)
 
     def add(topic: MorePartitions) -> None:
         _check_growth(directory.topic(topic.name), topic)
+        directory.check_grows_here(topic.name)
         if not request.validate_only:
             directory.add_partitions(topic.name, topic.partition_count)
 

@@ -24,6 +24,7 @@ from logstore.arguments import check_callback, check_flag, did_you_mean, plain_t
 from logstore.clock import Clock, SystemClock
 from logstore.config import StoreConfig, TopicConfig, check_topic_config
 from logstore.errors import (
+    CorruptionError,
     DiskFullError,
     LogstoreError,
     ReopenRequiredError,
@@ -50,7 +51,7 @@ from logstore.logdir.identity import (
 )
 from logstore.logdir.topics import NewTopic, TopicTable
 from logstore.logdir.upkeep import Upkeep, flush_each, for_each
-from logstore.model import TopicPartition
+from logstore.model import Role, TopicPartition
 from logstore.partition.log import Log, open_log
 from logstore.partition.recovery.loaded import RecoveryReport
 from logstore.partition.state.context import LogContext, make_context
@@ -525,6 +526,20 @@ class LogDirectory:
         """Whether the topic is there with these partitions."""
         shown = self._topics.get(name)
         return shown is not None and set(numbers).issubset(shown.held_partitions)
+
+    def check_grows_here(self, name: str) -> None:
+        """
+        Raises:
+            UnknownTopicError: there is no such topic.
+            UsageError: the topic is a copy of a leader's, and grows as that does.
+        """
+        for number in self.topic(name).held_partitions[:1]:
+            with suppress(CorruptionError):
+                if self.log(TopicPartition(name, number)).role is Role.FOLLOWER:
+                    raise UsageError(
+                        f"topic {name!r} is a copy, and grows as its leader's does: add partitions there; or "
+                        "set_role(logstore.model.Role.ALONE) of each log makes it this store's own"
+                    )
 
     def add_partitions(
         self, name: str, partition_count: int, held: Iterable[int] | None = None
