@@ -27,7 +27,7 @@ from logstore.errors import (
     UnknownTopicError,
     UsageError,
 )
-from logstore.model import Isolation, OffsetAndMetadata
+from logstore.model import Isolation, OffsetAndMetadata, Role
 from logstore.security import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
 from logstore.wire.remote.broker import RemoteBroker
 from tests.bridge.histories import History
@@ -628,6 +628,22 @@ def test_a_topic_that_is_deleted_here_while_it_is_pushed(ends):
     push.stop()
     thread.join()
     assert raised == ["topic 't' of /store was deleted while it was pushed, up to offset 1 of t-0"]
+
+
+def test_a_copy_is_not_pushed_into_what_it_is_a_copy_of(ends, tmp_path):
+    """It would pull its own records again, and push them, for ever."""
+    source = ends.cluster.create_topic("t")
+    source[0].extend([b"1", b"2"])
+    bridge.pull(ends.remote, ends.store, "t").run(until_end=True)
+    with pytest.raises(UsageError, match="topic 't' of /store is a copy of topic 't' of the cluster"):
+        ends.push("t")
+    assert source[0].log_end_offset == 2
+    with logstore.open(tmp_path / "other") as other, other.listen("127.0.0.1:0") as listener:
+        with logstore.connect(listener.address) as target:
+            bridge.push(ends.store, target, "t", name="edge").run(until_end=True)
+        assert committed(other["t"]) == committed(source)
+    ends.store["t"][0].set_role(Role.ALONE)
+    assert ends.push("t").record_count == 2
 
 
 def test_a_bridge_runs_once_at_a_time(ends):

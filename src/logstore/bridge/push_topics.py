@@ -39,7 +39,8 @@ from logstore.errors import (
     UnknownTopicError,
     UsageError,
 )
-from logstore.model import TopicPartition
+from logstore.logdir.followed import read_followed
+from logstore.model import Role, TopicPartition
 from logstore.partition.log import Log
 from logstore.store import Store
 from logstore.turns import SafeEvent
@@ -180,7 +181,8 @@ class PushBridge:
             UnknownPartitionError: a topic has fewer partitions at the cluster than here.
             OutOfOrderError: the log here ends below what was pushed, has other records there, or is of
                 another topic: the two have diverged. Or the cluster has forgotten how far was pushed.
-            UsageError: the cluster does not allow it, or refuses a record. Or it runs already.
+            UsageError: the cluster does not allow it, or refuses a record; or a topic here is a copy of that
+                cluster's. Or it runs already.
             RetriableError: with ``until_end``: the cluster does not answer.
             CorruptionError, StorageError: a log or the disk failed.
         """
@@ -347,6 +349,7 @@ class PushBridge:
         new = [log for partition, log in logs.items() if self._is_new(partition, log)]
         committed = self._cluster.committed(self.group, [log.partition for log in new]) if new else {}
         self._check_target(Counter(each.topic for each in logs), {each.topic for each in committed})
+        self._check_no_copies(new)
         if any(is_of_other_topic(at, self._seen_ids.get(each.topic)) for each, at in committed.items()):
             self._stopping.wait(LATE_SECONDS)  # a cluster deletes the offsets of a topic after the topic
             committed = self._cluster.committed(self.group, [log.partition for log in new])
@@ -364,6 +367,25 @@ class PushBridge:
             part.target_id = self._seen_ids.get(part.partition.topic)
         self._note_here(committed)
         self._refresh_at = time.monotonic() + REFRESH_MS / 1000
+
+    def _check_no_copies(self, logs: Iterable[Log]) -> None:
+        """
+        Raises:
+            UsageError: a topic is a copy of the one that it would be pushed into.
+        """
+        names = {log.partition.topic for log in logs if log.role is Role.FOLLOWER}
+        if not names:
+            return
+        directory = self._store.directory
+        followed = read_followed(directory.context.files, directory.path)
+        for name in sorted(names & followed.keys()):
+            source = followed[name]
+            there = self._notes.cluster_id, self._seen_ids.get(name)
+            if (source.cluster_id, source.topic_id) == there:
+                raise UsageError(
+                    f"topic {name!r} of {self._store.path} is a copy of topic {name!r} of the cluster "
+                    f"{source.cluster_id}, where its records are already: push it into another cluster"
+                )
 
     def _is_new(self, partition: TopicPartition, log: Log) -> bool:
         """Whether a partition is new, or was opened again."""
