@@ -16,6 +16,7 @@ from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Answered, Promise
 from logstore.broker.requests import ProducedPartition, ProduceResult
 from logstore.broker.transactions.requests import EndTransactionResult
+from logstore.clock import BootClock
 from logstore.config import TopicConfig
 from logstore.errors import (
     InvalidRecordError,
@@ -605,6 +606,25 @@ def test_a_transactional_id_that_the_cluster_has_forgotten(ends, monkeypatch):
     monkeypatch.setattr(RemoteBroker, "end_transaction", end_transaction)
     assert ends.push("t").record_count == 1
     assert refused
+    assert committed(ends.cluster["t"]) == committed(source)
+
+
+def test_a_machine_that_sleeps_in_a_transaction(ends, monkeypatch):
+    """The cluster aborts it, and that is not another bridge that has taken over."""
+    source = ends.store.create_topic("t")
+    source[0].append(b"1")
+    plain, slept_ms = RemoteBroker.end_transaction, []
+
+    def end_transaction(self, request):
+        if slept_ms:
+            return plain(self, request)
+        slept_ms.append(3_600_000)
+        return Answered(EndTransactionResult(ErrorCode.INVALID_PRODUCER_EPOCH))
+
+    monkeypatch.setattr(RemoteBroker, "end_transaction", end_transaction)
+    awake_ms = BootClock.monotonic_ms
+    monkeypatch.setattr(BootClock, "monotonic_ms", lambda self: awake_ms(self) + sum(slept_ms))
+    assert ends.push("t").record_count == 1
     assert committed(ends.cluster["t"]) == committed(source)
 
 

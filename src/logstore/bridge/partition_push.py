@@ -112,8 +112,8 @@ class PartitionPush:
         self.last = ""
         """The last record that was pushed."""
         self.renew_at = math.inf
-        """When the offset has to be committed again, in seconds of the monotonic clock: a cluster forgets it
-        otherwise."""
+        """When the offset has to be committed again, in seconds of a clock that never stops: a cluster
+        forgets it otherwise."""
         if committed is not None:
             self.position = self._pushed_up_to(committed, group)
             self.renew_at = -math.inf

@@ -25,6 +25,7 @@ from logstore.bridge.pushed import PushedNotes
 from logstore.bridge.trouble import OneRun, Trouble
 from logstore.clients.producer import Producer
 from logstore.clients.settings import ProducerConfig
+from logstore.clock import BootClock
 from logstore.config import TopicConfig, choose_settings
 from logstore.connected import RemoteStore
 from logstore.errors import (
@@ -57,6 +58,7 @@ _COMMIT_AGAIN_SECONDS: Final = 3600.0
 that of each partition by itself."""
 _TRANSACTION_BYTES: Final = 16 * 1024 * 1024
 """Of keys and values in a transaction: half of a producer's ``buffer_memory``."""
+_CLOCK: Final = BootClock()
 _SETTINGS_TO_CREATE: Final = ("cleanup.policy", "max.message.bytes")
 """How long a cluster keeps records is for it to say."""
 
@@ -261,8 +263,8 @@ class PushBridge:
         producer = self._target.producer(self._config)
         with ExitStack() as stack:
             stack.callback(_close, producer)
-            used_at = time.monotonic()
-            while not self._stopping.is_set() and time.monotonic() < used_at + _RENEW_SECONDS:
+            used_at = _seconds()
+            while not self._stopping.is_set() and _seconds() < used_at + _RENEW_SECONDS:
                 self._changed.clear()
                 if time.monotonic() >= self._refresh_at:
                     self._refresh(stack)
@@ -271,7 +273,7 @@ class PushBridge:
                 if until_end and (not has_pushed or self._is_at_goals()):
                     return True
                 if has_pushed:
-                    used_at = time.monotonic()
+                    used_at = _seconds()
                 else:
                     self._changed.wait(_WAIT_SECONDS)
         return False
@@ -286,7 +288,7 @@ class PushBridge:
             return False
         self._store.directory.flush([each.log for each in taken])
         transaction = producer.transaction()
-        began = time.monotonic()
+        began = _seconds()
         try:
             with transaction:
                 for each in taken:
@@ -297,7 +299,7 @@ class PushBridge:
                 f"the cluster {self._notes.cluster_id} no longer has a topic that is pushed: {error}"
             ) from error
         except (ProducerFencedError, InvalidTransactionStateError, OutOfOrderError) as error:
-            lasted_ms = (time.monotonic() - began) * 1000
+            lasted_ms = (_seconds() - began) * 1000
             if isinstance(error, ProducerFencedError) and lasted_ms < self._config.transaction_timeout_ms:
                 error.add_note(f"another bridge pushes under the name of group {self.group!r}")
                 raise
@@ -320,7 +322,7 @@ class PushBridge:
             if left > 0 and (found := part.take(left)) is not None:
                 taken.append(found)
                 left -= found.byte_count
-            elif time.monotonic() >= part.renew_at:
+            elif _seconds() >= part.renew_at:
                 taken.append(part.renew())
         return taken
 
@@ -330,7 +332,7 @@ class PushBridge:
         self._skipped += taken.skipped_count
         part = self._parts[taken.partition]
         part.note_pushed(taken)
-        part.renew_at = time.monotonic() + _COMMIT_AGAIN_SECONDS
+        part.renew_at = _seconds() + _COMMIT_AGAIN_SECONDS
         self._delete_pushed(part)
 
     def _delete_pushed(self, part: PartitionPush) -> None:
@@ -426,6 +428,11 @@ class PushBridge:
                     f"the cluster {found.cluster_id} has deleted topic {name!r}, and made it again"
                 )
             self._seen_counts[name] = count
+
+
+def _seconds() -> float:
+    """Of a clock that goes on while this machine sleeps, as the cluster's does."""
+    return _CLOCK.monotonic_ms() / 1000
 
 
 def _settings_for(config: TopicConfig) -> dict[str, str]:
