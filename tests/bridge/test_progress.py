@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logstore
 from logstore import bridge
-from logstore.bridge.progress import NOT_ASKED
+from logstore.bridge import pull_topics
+from logstore.bridge.progress import NOT_ASKED, PartitionProgress
 from logstore.testing import kafka
 
 
@@ -40,3 +41,35 @@ def test_before_the_cluster_has_answered_it_is_not_all_copied(tmp_path):
             done = each.run(until_end=True)
             assert (done.lag, done.trouble) == (0, None)
             assert str(done).endswith("; 0 offsets left")
+
+
+def test_what_is_found_out_while_it_is_told(tmp_path, monkeypatch):
+    """Figures of two moments never say that all is copied when neither did."""
+    with (
+        kafka(topics={"t": 1}) as servers,
+        logstore.open(tmp_path / "s") as store,
+        logstore.connect(str(servers)) as cluster,
+    ):
+        servers.store["t"].extend([b"1", b"2"])
+        pull = bridge.pull(cluster, store, "t")
+        pull._refresh()
+
+        def then_compared(*fields):
+            pull._compare()
+            return PartitionProgress(*fields)
+
+        monkeypatch.setattr(pull_topics, "PartitionProgress", then_compared)
+        assert pull.progress.trouble is not None
+        assert pull.progress.lag == 2
+        store.create_topic("own").append(b"3")
+        push = bridge.push(store, cluster, "own", name="b")
+        push.run(until_end=True)
+
+        class _Parts(dict):
+            def copy(self):
+                push._refresh_at = 1.0
+                return {}
+
+        push._refresh_at, push._parts = 0.0, _Parts()
+        assert push.progress.trouble == NOT_ASKED
+        assert push.progress.trouble is None

@@ -196,17 +196,19 @@ class PullBridge:
     def progress(self) -> PullProgress:
         """What was done up to now. From any thread."""
         counts = self._counts
-        partitions = (
+        were_unknown = self._why_ends_are_unknown()  # they may be found while the others are looked at
+        partitions = tuple(
             PartitionProgress(each.partition, each.position, each.end_offset)
             for _, each in sorted(self._copies.copy().items())
         )
+        trouble = self._trouble.reason or self._trouble_of_some.reason
         return PullProgress(
-            tuple(partitions),
+            partitions,
             counts.batches,
             counts.bytes,
             counts.truncated,
             counts.skipped,
-            self._trouble.reason or self._trouble_of_some.reason or self._why_ends_are_unknown(),
+            trouble or were_unknown or self._why_ends_are_unknown(),
             self._refused | self._stopped,
         )
 

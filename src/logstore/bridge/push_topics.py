@@ -233,17 +233,18 @@ class PushBridge:
     @property
     def progress(self) -> PushProgress:
         """What was done up to now. From any thread."""
-        partitions = (
+        was_asked = self._refresh_at  # another producer may begin, and be told how far all is, from here on
+        partitions = tuple(
             PartitionProgress(each.partition, each.position, each.end_offset)
             for _, each in sorted(self._parts.copy().items())
         )
         return PushProgress(
-            tuple(partitions),
+            partitions,
             self._records,
             self._bytes,
             self._transactions,
             self._skipped,
-            self._trouble.reason or (None if self._refresh_at else NOT_ASKED),
+            self._trouble.reason or (None if was_asked and self._refresh_at else NOT_ASKED),
         )
 
     # With one producer
@@ -255,7 +256,7 @@ class PushBridge:
         Raises:
             RetriableError: it may succeed with another producer.
         """
-        self._parts, self._refresh_at = {}, 0.0
+        self._refresh_at, self._parts = 0.0, {}  # in this order, for who looks at the progress meanwhile
         if not self._was_reached:
             self._cluster.reach()
         self._cluster.topics(self._names).check()  # tells why, if the cluster cannot be reached
