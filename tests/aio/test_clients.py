@@ -120,6 +120,44 @@ class TestProducers:
 
         run(main())
 
+    def test_flush_and_close_of_what_is_delivered_need_no_time(self):
+        """They ended with an error if the thread had not begun with them in that time."""
+
+        async def main():
+            store, _ = await opened()
+            for timeout in (0, 0.0001):
+                producer = store.producer(acks=1)
+                for finish in (producer.flush, producer.close):
+                    await finish()
+                    await finish(timeout)
+            producers = [store.producer(acks=1) for _ in range(8)]
+            for finish in [each.flush for each in producers] + [each.close for each in producers]:
+                await finish(0)
+            await store.close()
+
+        run(main())
+
+    def test_a_flush_that_has_begun_in_time_is_not_told_as_one_that_has_not(self, monkeypatch):
+        """The loop hears of its beginning late: here the time is over first."""
+
+        async def main():
+            store, _ = await opened()
+            producer, release, has_begun = store.producer(), threading.Event(), threading.Event()
+
+            async def wait(*_, **__):
+                release.set()
+                await store.run(has_begun.wait)
+
+            producer._begin(release.wait)
+            monkeypatch.setattr(producer.sync, "flush", lambda _: has_begun.set())
+            with monkeypatch.context() as patch:
+                patch.setattr(producer._shell, "call_soon", lambda _: None)
+                patch.setattr(asyncio, "wait", wait)
+                await producer.flush(0.01)
+            await store.close()
+
+        run(main())
+
     def test_flush_and_close_keep_to_their_time_while_sends_wait_for_room(self):
         async def main():
             files = FaultyFiles(MemoryFiles())

@@ -192,6 +192,27 @@ class TestFollowing:
 
         run(main())
 
+    def test_its_timeout_counts_from_when_the_caller_asks_again(self, monkeypatch):
+        """As with the synchronous one: a caller that is slow for a moment has not waited."""
+
+        async def main():
+            store, log = await logs()
+            await log.append(b"1")
+            loop, found = asyncio.get_running_loop(), []
+            plain = loop.time
+            followed = log.follow(0, timeout=5)
+            async for record in followed:
+                found.append(record.value)
+                if len(found) == 2:
+                    break
+                monkeypatch.setattr(loop, "time", lambda: plain() + 10)
+                loop.call_later(0.01, log.sync.append, b"2")
+            await followed.aclose()
+            assert found == [b"1", b"2"]
+            await store.close()
+
+        run(main())
+
     def test_a_truncation_ends_it(self):
         async def main():
             store, log = await logs()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from logstore.aio.shell import Shell, tell
 from logstore.clients.accumulator import handed_over_at
@@ -19,6 +21,8 @@ from logstore.clients.settings import ProducerConfig
 from logstore.errors import ClosedError, LogstoreError, RetriableError
 from logstore.model import BoundToProcess, Moment
 from logstore.partition.arguments import check_timeout
+
+T = TypeVar("T")
 
 
 class AsyncSent(BoundToProcess):
@@ -79,6 +83,8 @@ class AsyncProducer(BoundToProcess):
         """The synchronous producer. Its calls may block the loop."""
         self._shell = shell
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="logstore-aio-producer")
+        self._begun: deque[Future[Any]] = deque()
+        """What the thread has before it, in its order; the first is not over."""
         self._closing: asyncio.Task[None] | None = None
 
     @property
@@ -119,8 +125,23 @@ class AsyncProducer(BoundToProcess):
         )
         if self._closing is not None:
             raise ClosedError("the producer is closed")
-        job = self._shell.begin_in(self._thread, partial(_send, send, time.monotonic()))
-        return AsyncSent(self._shell, await job)
+        job = self._begin(partial(_send, send, time.monotonic()))
+        return AsyncSent(self._shell, await asyncio.wrap_future(job))
+
+    def _begin(self, function: Callable[[], T]) -> Future[T]:
+        """Call a function in the thread, behind what was begun before. Cancelling the future keeps it from
+        being called, until it is."""
+        job = self._thread.submit(copy_context().run, function)
+        self._begun.append(job)
+        self._has_more_begun()
+        return job
+
+    def _has_more_begun(self) -> bool:
+        """Whether the thread has anything to do. The future of the loop would not say: it may be cancelled
+        while the function runs, and hears of the end late."""
+        while self._begun and self._begun[0].done():
+            self._begun.popleft()
+        return bool(self._begun)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Return when every record sent before the call is delivered or has failed: :meth:`.Producer.flush`.
@@ -164,20 +185,21 @@ class AsyncProducer(BoundToProcess):
         """Call ``finish`` with the time that is left, when all sends before it are over. Returns whether it
         was called: not, if they wait for room for all of the time."""
         seconds = None if timeout is None else check_timeout(timeout)
-        loop = self._shell.loop
-        asked_at, is_begun = time.monotonic(), loop.create_future()
+        asked_at, is_begun = time.monotonic(), self._shell.loop.create_future()
 
         def begin() -> None:
             self._shell.call_soon(partial(tell, is_begun))
             finish(None if seconds is None else max(asked_at + seconds - time.monotonic(), 0))
 
-        job = loop.run_in_executor(self._thread, begin)
-        await asyncio.wait([job, is_begun], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        if job.done() or is_begun.done():
-            await job
-            return True
-        job.cancel()
-        return False
+        is_behind_others = self._has_more_begun()
+        job = self._begin(begin)
+        ended = asyncio.wrap_future(job)
+        if is_behind_others:  # else it begins as soon as the thread has the processor, however short the time
+            await asyncio.wait([ended, is_begun], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not is_begun.done() and job.cancel():
+                return False
+        await ended
+        return True
 
     async def __aenter__(self) -> Self:
         return self

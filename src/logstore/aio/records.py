@@ -124,15 +124,18 @@ class Followed(AsyncRecords):
         super().__init__(shell, steps.take)
         self._growth = growth
         self._timeout = timeout
-        self._waited_since = shell.loop.time()
+        self._waited_since: float | None = None
+        """Since when the caller waits for a record; None while it is busy with those that it has."""
         self._news: asyncio.Future[None] | None = None
 
     async def _fill(self) -> bool:
         self._news = news = self._growth.join()
+        if self._waited_since is None:
+            self._waited_since = self._shell.loop.time()
         try:
             chunk = await self._next_chunk()
             if chunk.records or chunk.error is not None:
-                self._waited_since = self._shell.loop.time()
+                self._waited_since = None
                 return chunk.error is None
             if self._timeout is None:
                 await news
