@@ -13,7 +13,14 @@ from logstore import replica
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import wait_for
 from logstore.broker.requests import CreateTopicsRequest, MetadataRequest, NewTopic
-from logstore.errors import DiskFullError, LogstoreError, StorageError, UnknownTopicError, UsageError
+from logstore.errors import (
+    DiskFullError,
+    LogstoreError,
+    RetriableError,
+    StorageError,
+    UnknownTopicError,
+    UsageError,
+)
 from logstore.model import Role, TopicPartition
 from logstore.partition.state import sidecars
 from logstore.replica import Node
@@ -328,6 +335,24 @@ def test_a_follower_that_is_gone_is_not_waited_for(tmp_path, way):
         assert time.monotonic() - began < 10
     finally:
         cluster.close()
+
+
+def test_what_could_not_be_done_of_a_change_is_done_soon(cluster, monkeypatch, caplog):
+    """There was no thread to follow with, and what came behind that was left out."""
+    create(cluster)
+    node, failures = cluster.leader_of(T), [RetriableError("no thread can be started to copy from a leader")]
+    plain = node._replicate
+
+    def replicate(*told):
+        if node.view.living.keys() != {1, 2, 3} and failures:
+            raise failures.pop()
+        plain(*told)
+
+    monkeypatch.setattr(node, "_replicate", replicate)
+    cluster.crash(next(each for each in (1, 2, 3) if each != node.node_id))
+    eventually(lambda: node._living == cluster.nodes.keys())
+    assert not failures
+    assert "cannot go on: no thread can be started" in caplog.text
 
 
 def test_with_too_few_replicas_nothing_is_written(cluster):

@@ -382,7 +382,7 @@ class Node:
         with self._lock:
             changes, self._changes = self._changes, []
         if changes:
-            self._apply(changes)
+            self._act_on(changes)
         now = time.monotonic()
         if now >= self._tick_at:
             self._tick_at = now + self._tick_seconds
@@ -420,6 +420,18 @@ class Node:
         inform("node %d has registered again", self.node_id)
         for replica in list(self._replicas.values()):
             self._guarded(replica, replica.begin_life)
+
+    def _act_on(self, changes: list[ViewChange]) -> None:
+        """
+        Raises:
+            LogstoreError: not all could be done; it is done together with what comes next.
+        """
+        try:
+            self._apply(changes)
+        except LogstoreError:
+            with self._lock:
+                self._changes[:0] = changes
+            raise
 
     def _apply(self, changes: list[ViewChange]) -> None:
         self._applied = view = changes[-1].view

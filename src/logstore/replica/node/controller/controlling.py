@@ -30,6 +30,17 @@ _TOLERATED_SHARE: Final = 0.1
 ``leader.imbalance.per.broker.percentage``."""
 
 
+class _Life:
+    """What the node is in one session."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.control: Control | None = None
+        """If it is the controller."""
+        self.is_ready = False
+        """Whether it has done what comes first."""
+
+
 class Controlling:
     """One node's part in it."""
 
@@ -46,10 +57,8 @@ class Controlling:
         self._decisions = decisions
         self._balance_seconds = balance_seconds
         self._balance_at = time.monotonic() + balance_seconds
-        self._session: Session | None = None
         self._prepare = prepare
-        self._control: Control | None = None
-        self._is_ready = False
+        self._life: _Life | None = None
         self._lock = threading.Lock()
         self._changed: set[TopicPartition] = set()
         self._has_all_changed = True
@@ -60,11 +69,12 @@ class Controlling:
     @property
     def control(self) -> Control | None:
         """What the controller may do, if this node is it, and knows of all there is."""
-        return self._control if self._is_ready else None
+        life = self._life
+        return None if life is None or not life.is_ready else life.control
 
     def begin(self, session: Session) -> None:
-        """The node has a new life."""
-        self._session, self._control, self._is_ready = session, None, False
+        """The node has a new life. What the thread is about to do for the last one stays with that."""
+        self._life = _Life(session)
         self._bell.set()
 
     def note(self, change: ViewChange) -> None:
@@ -87,11 +97,14 @@ class Controlling:
         while not self._is_stopped:
             self._bell.wait(_TRY_SECONDS)
             self._bell.clear()
+            life = self._life
+            if life is None:
+                continue
             try:
-                self._step()
+                self._step(life)
                 trouble = None
             except FencedError:
-                self._control, self._is_ready = None, False
+                life.control, life.is_ready = None, False
             except LogstoreError as error:
                 with self._lock:
                     self._has_all_changed = True
@@ -99,21 +112,22 @@ class Controlling:
                     warn("no leaders can be elected: %s", error)
                 trouble = str(error)
 
-    def _step(self) -> None:
-        session = self._session
-        if self._is_stopped or session is None or session.is_lost or not session.has_lease:
+    def _step(self, life: _Life) -> None:
+        session = life.session
+        if self._is_stopped or session.is_lost or not session.has_lease:
             return
-        if self._control is None:
+        control = life.control
+        if control is None:
             if self._view().controller is not None:
                 return
-            self._control = session.try_to_control()
-            if self._control is None:
+            control = life.control = session.try_to_control()
+            if control is None:
                 return
-        if not self._is_ready:
+        if not life.is_ready:
             if session.registration.node_id not in self._view().living:
                 return  # it has not been told yet of anything
-            self._prepare(self._control, self._view())
-            self._is_ready = True
+            self._prepare(control, self._view())
+            life.is_ready = True
             with self._lock:
                 self._has_all_changed = True
         with self._lock:
@@ -121,12 +135,12 @@ class Controlling:
             has_all, self._has_all_changed = self._has_all_changed, False
         view = self._view()
         if has_all:
-            self._elect(self._control, view, view.partitions)
+            self._elect(control, view, view.partitions)
         elif changed:
-            self._elect(self._control, view, changed)
+            self._elect(control, view, changed)
         if self._balance_seconds and time.monotonic() >= self._balance_at:
             self._balance_at = time.monotonic() + self._balance_seconds
-            self._balance(self._control, view)
+            self._balance(control, view)
 
     def _balance(self, control: Control, view: View) -> None:
         """Nodes that lead much less than what prefers them lead that again."""
