@@ -1,6 +1,7 @@
 """Background work: order, repetition, failures, and the thread."""
 
 import logging
+import sys
 import threading
 import time
 import weakref
@@ -272,6 +273,36 @@ def test_tasks_that_are_cancelled_hold_nothing_and_do_not_pile_up(threaded):
     done = threading.Event()
     threaded.promptly(1, schedule.Task("soon", done.set, None))
     assert done.wait(5)
+
+
+def test_at_the_end_of_the_program_threads_may_come_and_go(monkeypatch):
+    """As those of producers that rest. The exit function failed, and ended no thread."""
+    monkeypatch.setattr(schedule, "_with_threads", weakref.WeakKeyDictionary())
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(20):
+            _rest_while_others_leave()
+    finally:
+        sys.setswitchinterval(before)
+
+
+def _rest_while_others_leave():
+    owners, rested, begins = [_Held() for _ in range(2_000)], set(), threading.Event()
+    for owner in owners:
+        schedule.rest_at_exit(owner, rested.add)
+
+    def leave():
+        begins.wait()
+        for owner in owners[500:]:
+            schedule.rest_no_more(owner)
+
+    leaving = threading.Thread(target=leave)
+    leaving.start()
+    begins.set()
+    schedule._rest_all()
+    leaving.join()
+    assert rested >= {*owners[:500]}
 
 
 class _Held:

@@ -394,6 +394,7 @@ class Scheduler:
 
 
 _with_threads: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
+"""Other threads come and go also while the program ends: it is not iterated over."""
 
 
 def rest_at_exit(owner: T, rest: Callable[[T], None]) -> None:
@@ -407,8 +408,11 @@ def rest_no_more(owner: object) -> None:
 
 
 def _rest_all() -> None:
-    for owner, rest in list(_with_threads.items()):
-        rest(owner)
+    for reference in _with_threads.keyrefs():  # copied at once
+        owner = reference()
+        rest = None if owner is None else _with_threads.get(owner)
+        if rest is not None:
+            rest(owner)
 
 
 atexit.register(_rest_all)

@@ -16,10 +16,12 @@ from itertools import pairwise
 import pytest
 
 import logstore
+from logstore import schedule
 from logstore.broker.codes import ErrorCode
 from logstore.broker.local import LocalBroker
 from logstore.broker.pending import Answered, Promise
 from logstore.broker.requests import ProducedPartition, ProduceResult
+from logstore.clients import producer as clients_producer
 from logstore.clients.producer import Producer
 from logstore.clients.settings import ProducerConfig
 from logstore.errors import (
@@ -231,6 +233,20 @@ class TestRefusals:
         with pytest.raises(RetriableError, match="wait to be delivered, and there was no room"):
             send_more()
         assert 40 <= len(sent) <= 75
+
+    def test_what_a_topic_is_like_is_waited_for_no_longer_than_max_block_ms(self, rig, monkeypatch):
+        """Two questions, and one time for both."""
+        now, waited = [100.0], []
+
+        def wait_for(_, seconds):
+            waited.append(seconds)
+            now[0] += seconds
+
+        monkeypatch.setattr(clients_producer, "wait_for", wait_for)
+        monkeypatch.setattr(clients_producer.time, "monotonic", lambda: now[0])
+        with pytest.raises(RetriableError, match="did not tell of topic 't' within max_block_ms"):
+            producer_of(rig, max_block_ms=500).send("t", b"a")
+        assert sum(waited) == 0.5
 
 
 class TestFailures:
@@ -498,6 +514,28 @@ def test_little_memory_is_enough(tmp_path):
             for number in range(5000):
                 producer.send("t", b"x" * 50, partition=number % 50)
         assert all(log.log_end_offset == 100 for log in store["t"])
+
+
+def test_a_thread_that_ends_does_not_sign_off_the_one_that_was_started_meanwhile(tmp_path, monkeypatch):
+    """The end of the program would not have ended that one, and a finalizer might have waited for it."""
+    with logstore.open(tmp_path) as store, store.producer() as producer:
+        plain, started = producer._accumulator, []
+
+        class Accumulator:
+            @property
+            def undelivered_count(self):
+                if not started:  # another thread sends, right after this one has looked
+                    started.append(producer._tell_sender(0))
+                    return 0
+                return plain.undelivered_count
+
+            def __getattr__(self, name):
+                return getattr(plain, name)
+
+        monkeypatch.setattr(producer, "_accumulator", Accumulator())
+        assert not producer._stays()
+        assert producer._thread is not None
+        assert producer in schedule._with_threads
 
 
 def test_a_child_process_is_refused(rig):

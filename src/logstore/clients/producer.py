@@ -12,13 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from logstore.arguments import check_callable, check_callback, plain_text, shown
 from logstore.broker.broker import Broker
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import RETRIABLE, error_of
-from logstore.broker.pending import wait_for
+from logstore.broker.pending import Pending, wait_for
 from logstore.broker.requests import DescribeConfigsRequest, DescribedConfig, MetadataRequest, TopicMetadata
 from logstore.clients.accumulator import NEVER_MS, Accumulator, PartitionQueue, TopicQueues, check_field
 from logstore.clients.counts import ProducerCounts
@@ -46,6 +46,8 @@ from logstore.schedule import rest_at_exit, rest_no_more, start_thread
 from logstore.serializing import EncoderChoice
 from logstore.turns import Bell
 from logstore.warning import is_due, warn
+
+T = TypeVar("T")
 
 Partitioner = Callable[[str, bytes | None, bytes | None, int], int]
 """Topic, key, value and the number of partitions -> a partition."""
@@ -311,9 +313,8 @@ class Producer(BoundToProcess):
     def _ask_for(self, topic: str) -> TopicQueues:
         until = time.monotonic() + self.config.max_block_ms / 1000
         while True:
-            left = max(until - time.monotonic(), 0)
-            found = wait_for(self._broker.metadata(MetadataRequest((topic,))), left)
-            described = wait_for(self._broker.describe_configs(DescribeConfigsRequest((topic,))), left)
+            found = _answer_until(until, self._broker.metadata(MetadataRequest((topic,))))
+            described = _answer_until(until, self._broker.describe_configs(DescribeConfigsRequest((topic,))))
             if found is None or described is None:
                 raise RetriableError(f"the broker did not tell of topic {topic!r} within max_block_ms")
             (metadata,), (settings,) = found.topics, described.topics
@@ -427,7 +428,9 @@ class Producer(BoundToProcess):
         first, and then looks for a thread. So one of the two sees the other."""
         thread, self._thread = self._thread, None
         if not self._accumulator.undelivered_count and not self._is_closed:
-            rest_no_more(self)
+            with self._accumulator.lock:
+                if self._thread is None:  # else another was started meanwhile, and rests at the end
+                    rest_no_more(self)
             return False
         with self._accumulator.lock:
             if self._thread is not None:
@@ -537,6 +540,11 @@ class Producer(BoundToProcess):
 
     def __repr__(self) -> str:
         return f"<Producer, {'closed' if self._is_closed else 'open'}>"
+
+
+def _answer_until(until: float, pending: Pending[T]) -> T | None:
+    """What was asked, if it is answered by then, in seconds of the monotonic clock."""
+    return wait_for(pending, max(until - time.monotonic(), 0))
 
 
 def _wrong_in(metadata: TopicMetadata, settings: DescribedConfig) -> TopicMetadata | DescribedConfig | None:
