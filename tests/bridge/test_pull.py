@@ -12,6 +12,7 @@ import pytest
 import logstore
 from logstore import bridge
 from logstore.bridge import cluster, pull_topics
+from logstore.bridge.cluster import ClusterQuestions
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Answered, Promise, wait_for
 from logstore.broker.requests import FetchedPartition, FetchResult
@@ -51,7 +52,8 @@ class Ends:
 
 
 @pytest.fixture
-def ends():
+def ends(monkeypatch):
+    monkeypatch.setattr(cluster, "LATE_SECONDS", 0.01)
     made = Ends()
     yield made
     made.close()
@@ -287,6 +289,48 @@ def test_it_follows_until_it_is_stopped(ends, monkeypatch):
     check_copy(source, ends.store["t"])
 
 
+@pytest.mark.parametrize("knows", ["a partition less", "nothing of the topic"])
+def test_a_broker_that_has_not_heard_yet_of_what_another_has_told(ends, monkeypatch, knows):
+    """Each look asks any broker: the topic was taken for one that is no copy, or for deleted."""
+    source = ends.cluster.create_topic("t", partitions=2)
+    source[1].append(b"1")
+    pull = bridge.pull(ends.remote, ends.store, "t")
+    pull.run(until_end=True)
+    plain, late = ClusterQuestions.topics, [knows]
+
+    def topics(self, names):
+        found = plain(self, names)
+        if not late:
+            return found
+        late.pop()
+        if knows == "nothing of the topic":
+            return found._replace(topics={})
+        return found._replace(topics={"t": found.topics["t"]._replace(leader_epochs=(0,), is_led=(True,))})
+
+    monkeypatch.setattr(ClusterQuestions, "topics", topics)
+    source[1].append(b"2")
+    pull.run(until_end=True)
+    check_copy(source, ends.store["t"])
+
+
+def test_a_broker_that_has_not_heard_yet_of_a_partition_that_is_here(ends, monkeypatch):
+    """Another process has pulled before."""
+    source = ends.cluster.create_topic("t", partitions=2)
+    ends.pull("t")
+    plain, answers = ClusterQuestions.topics, []
+
+    def topics(self, names):
+        answers.append(plain(self, names))
+        there = answers[-1].topics["t"]
+        late = there._replace(leader_epochs=(0,), is_led=(True,))
+        return answers[-1]._replace(topics={"t": late}) if len(answers) == 1 else answers[-1]
+
+    monkeypatch.setattr(ClusterQuestions, "topics", topics)
+    ends.pull("t")
+    assert len(answers) == 2
+    check_copy(source, ends.store["t"])
+
+
 def test_a_topic_that_is_deleted_here_meanwhile_is_copied_again(ends):
     source = ends.cluster.create_topic("t")
     source[0].append(b"1", flush=True)
@@ -390,7 +434,7 @@ def test_no_more_is_asked_for_than_an_answer_may_have(ends):
     source = ends.cluster.create_topic("t", partitions=3)
     for number in range(60):
         source[number % 3].append(b"%d" % number * 200, flush=True)
-    with logstore.connect(ends.listener.address, request_timeout_ms=300, max_response_bytes=8_192) as remote:
+    with logstore.connect(ends.listener.address, max_response_bytes=8_192) as remote:
         bridge.pull(remote, ends.store, "t").run(until_end=True)
     check_copy(source, ends.store["t"])
 

@@ -384,9 +384,10 @@ class PullBridge:
         self._were_listed = True
 
     def _topics_there(self) -> ClusterTopics:
-        names = self._leaders.keys() if self._names is None else self._names
+        """Asked a second time if one is missing that was there, or should be, and is not known to be gone."""
+        names = self._leaders.keys() if self._names is None else set(self._names) - self._refused.keys()
         counts = {name: self._topics.count_here(name) for name in names}
-        return self._cluster.topics_now(self._names, counts, self._stopping, self._names or ())
+        return self._cluster.topics_now(self._names, counts, self._stopping, names)
 
     def _missing(self, found: ClusterTopics) -> dict[str, LogstoreError]:
         """The named topics that the cluster does not have."""
