@@ -19,7 +19,8 @@ import pytest
 
 import logstore
 from logstore import sharing
-from logstore.errors import CorruptionError, InvalidConfigError, RetriableError, UsageError
+from logstore.errors import CorruptionError, InvalidConfigError, RetriableError, StorageError, UsageError
+from logstore.wire.remote import loop
 from tests.figures import report
 from tests.rotation import seed_of_turn
 
@@ -124,6 +125,27 @@ def test_what_cannot_be_opened_is_said_at_once(tmp_path):
         logstore.open_or_connect(tmp_path / "file")
     with pytest.raises(InvalidConfigError, match="request_timeout_ms"):
         logstore.open_or_connect(path, request_timeout=1)
+
+
+@pytest.mark.parametrize("what", ["thread", "descriptor"])
+def test_who_cannot_go_through_it_does_not_keep_the_directory(tmp_path, monkeypatch, what):
+    """The store stayed open, for nobody, until the process ended."""
+
+    def start(thread):
+        if thread.name == "logstore-keeper":
+            raise RuntimeError("can't start new thread")
+        plain(thread)
+
+    plain = threading.Thread.start
+    with monkeypatch.context() as patch:
+        if what == "thread":
+            patch.setattr(threading.Thread, "start", start)
+        else:
+            patch.setattr(loop.selectors, "DefaultSelector", lambda: os.listdir(tmp_path / "nothing"))
+        with pytest.raises((RetriableError, StorageError)):
+            logstore.open_or_connect(tmp_path / "store")
+    with logstore.open(tmp_path / "store"):
+        pass
 
 
 def test_no_thread_is_left(tmp_path):

@@ -22,6 +22,7 @@ from logstore.connected import RemoteConfig, RemoteStore
 from logstore.errors import FencedError, LockedError, LogstoreError
 from logstore.files import OsFiles, PathLike, check_path
 from logstore.format.names import SHARED_NAME
+from logstore.schedule import start_thread
 from logstore.store import Store, open_store
 from logstore.warning import inform, is_due, warn
 from logstore.wire.handlers.settings import ListenerConfig
@@ -99,10 +100,16 @@ class SharedStore(RemoteStore):
         self._owned: tuple[Store, Listener] | None = None
         self._ended = threading.Event()
         self._try_to_own()
-        address = f"{self.path}/{SHARED_NAME}"
-        super().__init__(RemoteBroker(address, client_id=client_id, config=remote), remote)
-        self._keeper = threading.Thread(target=self._keep, name="logstore-keeper", daemon=True)
-        self._keeper.start()
+        broker: RemoteBroker | None = None
+        try:
+            broker = RemoteBroker(f"{self.path}/{SHARED_NAME}", client_id=client_id, config=remote)
+            super().__init__(broker, remote)
+            self._keeper = start_thread(self._keep, "logstore-keeper", what="to share a store")
+        except BaseException:
+            if broker is not None:
+                broker.close()
+            self._let_go()
+            raise
 
     @property
     def is_owner(self) -> bool:
@@ -148,13 +155,21 @@ class SharedStore(RemoteStore):
     def _give_up(self, why: FencedError) -> None:
         """Own no more what was moved, removed or replaced. What is not written by now cannot be."""
         warn("this process does not own %s any more: %s", self.path, why)
+        with suppress(LogstoreError):
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Close the store, if this process owns it.
+
+        Raises:
+            StorageError: something could not be made durable.
+        """
         with self._lock:
             owned, self._owned = self._owned, None
         if owned is not None:
             store, listener = owned
             listener.close()
-            with suppress(LogstoreError):
-                store.close()
+            store.close()
 
     def _keep(self) -> None:
         """Own the directory whenever no other process does, and only while it is there; until the end."""
@@ -189,12 +204,7 @@ class SharedStore(RemoteStore):
         self._ended.set()
         if threading.current_thread() is not self._keeper:
             self._keeper.join()
-        with self._lock:
-            owned, self._owned = self._owned, None
-        if owned is not None:
-            store, listener = owned
-            listener.close()
-            store.close()
+        self._let_go()
 
     def __repr__(self) -> str:
         role = "its owner" if self.is_owner else "through its owner"

@@ -63,6 +63,29 @@ def test_each_result_is_there_once(store, workers):
     assert all(values == sorted(values) for values in by_key.values())
 
 
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), KeyboardInterrupt()])
+def test_workers_that_have_begun_end_when_another_cannot(store, monkeypatch, error):
+    """They went on for ever, and the program did not end."""
+    begun, plain = [], threading.Thread.start
+
+    def start(thread):
+        if thread.name.startswith("logstore-transform"):
+            begun.append(thread)
+            if thread.name.endswith("2"):
+                raise error
+        plain(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    transform = store.transform("in", "out", same, group="g", workers=3)
+    kind = RetriableError if isinstance(error, RuntimeError) else KeyboardInterrupt
+    with pytest.raises(kind):
+        transform.run()
+    left = [thread for thread in begun if thread.is_alive()]
+    transform.stop()
+    assert not left
+    assert len(begun) == 3
+
+
 def test_what_a_function_may_return(store):
     def function(record):
         number = int(record.value)

@@ -133,7 +133,8 @@ class Transform:
                 topic. A note names the record. The next run begins with its batch.
             ProducerFencedError: the same transform runs elsewhere, and has taken over.
             RetriableError: records were not delivered within ``delivery_timeout_ms``; or, with ``until_end``,
-                offsets that were about to be committed were not for two minutes.
+                offsets that were about to be committed were not for two minutes; or there is no thread for a
+                worker.
             LogstoreError: a log or the disk failed.
         """
         self._some_are_done.clear()
@@ -161,8 +162,11 @@ class Transform:
     def _work_together(self, until_end: bool) -> None:
         """In several threads. The first error stops them all, and is raised."""
         errors: list[BaseException] = []
+        is_over = threading.Event()
 
         def work(number: int) -> None:
+            if is_over.is_set():
+                return
             try:
                 self._work(number, until_end)
             except BaseException as error:
@@ -173,15 +177,17 @@ class Transform:
             threading.Thread(target=work, args=(number,), name=f"logstore-transform-{number}")
             for number in range(self._workers)
         ]
-        for thread in threads:
-            thread.start()
         try:
             for thread in threads:
-                thread.join()
-        except BaseException:  # an interrupt
-            self.stop()
+                _start(thread)
             for thread in threads:
                 thread.join()
+        except BaseException:  # an interrupt, or no thread
+            self.stop()
+            is_over.set()
+            for thread in threads:
+                if thread.ident is not None:  # what has not begun by now does nothing
+                    thread.join()
             raise
         if errors:
             raise errors[0]
@@ -293,6 +299,17 @@ class Transform:
         ]
         producer.send(self._dead_letter_topic, record.value, key=record.key, headers=headers)
         return Counter(records=1, dead=1, results=1)
+
+
+def _start(thread: threading.Thread) -> None:
+    """
+    Raises:
+        RetriableError: the process may have no more threads.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise RetriableError(f"no thread can be started for a worker: {error}") from None
 
 
 def _results(given: Any, record: Record) -> list[NewRecord]:

@@ -114,18 +114,25 @@ class Watch:
         next_sweep = time.monotonic() + _SWEEP_SECONDS
         while not self._is_closed:
             timeout = max(min(next_sweep, self._next_due()) - time.monotonic(), 0)
-            for descriptor, events in self._epoll.poll(timeout):
-                if descriptor == self._woken.fileno():
-                    self._drain()
-                    continue
-                resume = self._resumes.get(descriptor)
-                if resume is not None:
-                    self._call(lambda each=resume, bits=events: each(bool(bits & _HUNG_UP)))  # type: ignore[misc]
+            for resume, events in self._ready(timeout):
+                self._call(lambda each=resume, bits=events: each(bool(bits & _HUNG_UP)))  # type: ignore[misc]
             self._run_due()
             if time.monotonic() >= next_sweep:
                 next_sweep = time.monotonic() + _SWEEP_SECONDS
                 self._call(self._sweep)
         self._dispose()
+
+    def _ready(self, timeout: float) -> list[tuple[Resume, int]]:
+        """Whom to resume, and why: found before any is called. A descriptor may be another connection's after
+        the first, and who has hung up is the one that had it."""
+        ready = []
+        for descriptor, events in self._epoll.poll(timeout):
+            resume = self._resumes.get(descriptor)
+            if descriptor == self._woken.fileno():
+                self._drain()
+            elif resume is not None:
+                ready.append((resume, events))
+        return ready
 
     def _dispose(self) -> None:
         self._epoll.close()
