@@ -6,6 +6,7 @@ import contextlib
 import random
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -373,9 +374,10 @@ def test_it_waits_for_a_cluster_that_is_gone_and_says_so(ends, caplog):
 
 def test_until_the_end_it_waits_only_so_long(ends):
     ends.cluster.create_topic("t")
-    with logstore.connect(ends.listener.address, request_timeout_ms=500) as remote:
+    with logstore.connect(ends.listener.address) as remote:
         pull = bridge.pull(remote, ends.store, "t")
         pull.run(until_end=True)
+        pull._cluster.config = replace(remote.config, request_timeout_ms=500)
         ends.listener.close()
         with pytest.raises(RetriableError):
             pull.run(until_end=True)

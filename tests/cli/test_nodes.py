@@ -77,7 +77,7 @@ def test_a_file_that_is_not_there(tmp_path):
 
 def run(*words):
     return subprocess.run(
-        [sys.executable, "-m", "logstore", "serve", *words], capture_output=True, text=True, timeout=30
+        [sys.executable, "-m", "logstore", "serve", *words], capture_output=True, text=True, timeout=120
     )
 
 

@@ -242,7 +242,11 @@ def record_locks(monkeypatch):
 
 @pytest.fixture
 def old_store(record_locks, path):
-    store = logstore.open(path, config=logstore.StoreConfig(log_flush_offset_checkpoint_interval_ms=2**40))
+    """Nothing in its background looks whether it has the lock, and takes it again before another does."""
+    config = logstore.StoreConfig(
+        log_flush_offset_checkpoint_interval_ms=2**40, replica_high_watermark_checkpoint_interval_ms=2**40
+    )
+    store = logstore.open(path, config=config)
     store.create_topic("t")[0].extend([b"v"] * 3, flush=True)
     store.create_topic("u")
     yield store
