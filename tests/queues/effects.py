@@ -131,7 +131,8 @@ class Effects:
 
     def check_all_done(self, seen: Seen) -> None:
         """At the end: nothing was left out."""
-        assert seen.starts == [len(values) for values in seen.records], (seen.starts, self.kills)
+        ends = [len(values) for values in seen.records]
+        assert seen.starts == ends, f"NOT ALL DONE: the group is at {seen.starts}; {self.kills} kills"
         dead = {(partition, offset) for partition, offset, _, _ in seen.letters}
         for partition, values in enumerate(seen.records):
             for offset, value in enumerate(values):
