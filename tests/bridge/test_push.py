@@ -155,6 +155,25 @@ def test_it_runs_until_it_is_stopped(ends, monkeypatch):
     assert committed(ends.cluster["t"]) == committed(source)
 
 
+def test_a_stop_that_comes_right_before_it_waits_for_records(ends, monkeypatch):
+    """It waited for a second all the same."""
+    monkeypatch.setattr("logstore.bridge.push_topics._WAIT_SECONDS", 600)
+    ends.store.create_topic("t")[0].append(b"1")
+    push = bridge.push(ends.store, ends.remote, "t", name="edge")
+    plain = push._changed.clear
+
+    def clear():
+        if push.progress.record_count and not push._stopping.is_set():
+            push.stop()
+        plain()
+
+    monkeypatch.setattr(push._changed, "clear", clear)
+    running = threading.Thread(target=push.run, daemon=True)
+    running.start()
+    running.join(20)
+    assert not running.is_alive()
+
+
 @pytest.mark.parametrize("is_late", [False, True])
 def test_partitions_that_are_added_while_the_cluster_is_asked(ends, monkeypatch, is_late):
     """There first, then here, as the docs say; and a broker that learns of them a moment later."""

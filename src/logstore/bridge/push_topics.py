@@ -265,8 +265,10 @@ class PushBridge:
         with ExitStack() as stack:
             stack.callback(_close, producer)
             used_at = _seconds()
-            while not self._stopping.is_set() and _seconds() < used_at + _RENEW_SECONDS:
+            while _seconds() < used_at + _RENEW_SECONDS:
                 self._changed.clear()
+                if self._stopping.is_set():  # stop() sets it before it rings
+                    return False
                 if time.monotonic() >= self._refresh_at:
                     self._refresh(stack)
                 has_pushed = self._push_once(producer)
