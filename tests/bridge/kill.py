@@ -30,6 +30,8 @@ from tests.kernel.victim import DyingFiles, Failed, Victim, Voice, ask
 
 KILLS_PER_DIRECTORY = 12
 MEAN_SECONDS = 0.03
+HASTY_MS, PATIENT_MS = 400, 60_000
+"""How long a request may take: beside brokers that are killed, and at the end, when none is any more."""
 CONFIG = StoreConfig(log_cleaner_enable=False, topic=TopicConfig(segment_bytes=16_384))
 COMMITTED = Isolation.COMMITTED
 
@@ -100,16 +102,16 @@ def go_on(path: str, seed: int, files: Files | None, say: Voice) -> None:
 
 def drain(path: str, say: Voice) -> None:
     """Copy what is left, and end cleanly: the high watermarks are stored, too."""
-    with logstore.open(f"{path}/edge", config=CONFIG) as store, _connected(path) as cluster:
+    with logstore.open(f"{path}/edge", config=CONFIG) as store, _connected(path, PATIENT_MS) as cluster:
         _copy(store, cluster)
     say("done")
 
 
-def _connected(path: str) -> RemoteStore:
+def _connected(path: str, timeout_ms: int = HASTY_MS) -> RemoteStore:
     while True:
         try:
             return logstore.connect(
-                f"{path}/socket", request_timeout_ms=400, retry_backoff_ms=5, reconnect_backoff_ms=5
+                f"{path}/socket", request_timeout_ms=timeout_ms, retry_backoff_ms=5, reconnect_backoff_ms=5
             )
         except RetriableError:
             continue

@@ -78,7 +78,7 @@ def test_ends_when_nothing_came_for_the_timeout(log):
     log.extend([b"a"])
     before = time.monotonic()
     assert [record.value for record in log.follow(0, timeout=0.1)] == [b"a"]
-    assert 0.1 <= time.monotonic() - before < 1
+    assert 0.1 <= time.monotonic() - before < 20
 
 
 def test_every_record_begins_the_timeout_anew(log):
