@@ -120,7 +120,7 @@ class OutOfOrderError(UsageError):
 
     was_appended: bool = False
     """Whether the batch is one of the producer's that the log has had already, and no longer knows the place
-    of."""
+    of. False for one in front of the first that the log has of the producer: it may never have been there."""
 
 
 class InvalidTransactionStateError(UsageError):

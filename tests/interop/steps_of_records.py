@@ -154,7 +154,7 @@ def _idempotent() -> Iterator[Step]:
     yield send("the old epoch", 5)
     yield send("no epoch", 0, epoch=-1)
     yield send("no sequence", -1)
-    for sequence in (5, 9, 6):
+    for sequence in (5, 9, 6, 4):
         yield send("never heard of", sequence, producer=123_456)
     yield send("the last number", 2**31 - 1, producer=777)
     yield send("from the beginning", 0, producer=777)

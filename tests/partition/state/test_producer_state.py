@@ -95,6 +95,26 @@ def test_same_epoch_gap_or_overlap_is_out_of_order(states, sequence):
         append(states, batch(sequence, offset=10))
 
 
+@pytest.mark.parametrize(("sequence", "count", "was_appended"), [(4, 1, False), (4, 2, False), (5, 1, True)])
+def test_nothing_was_appended_before_the_first_sequence(states, sequence, count, was_appended):
+    """A batch was refused, the next one was taken from the unknown producer, and the first comes again."""
+    for at in range(REMEMBERED_BATCHES + 1):
+        append(states, batch(5 + at, offset=at))
+    with pytest.raises(OutOfOrderError) as raised:
+        append(states, batch(sequence, offset=9, count=count))
+    assert raised.value.was_appended is was_appended
+
+
+def test_first_sequence_is_that_of_the_epoch(states):
+    append(states, batch(5))
+    end(states, marker(1))
+    assert state_of(states).first_sequence == 5
+    append(states, *(batch(at, offset=2 + at, epoch=1) for at in range(REMEMBERED_BATCHES + 1)))
+    with pytest.raises(OutOfOrderError) as raised:
+        append(states, batch(0, offset=9, epoch=1))
+    assert raised.value.was_appended
+
+
 def test_sequence_wraps_from_the_largest_int32_to_0(states):
     append(states, batch(MAX_SEQUENCE - 1, count=2))
     append(states, batch(0, offset=2))

@@ -107,6 +107,10 @@ class ProducerState(NamedTuple):
     appended_ms: int = -1
     """When it was last appended to, by the caller's clock; for a loaded or replayed state, by the timestamp
     of the batch. Stored only as ``timestamp_ms``."""
+    first_sequence: int = 0
+    """The sequence with which the producer became known in ``producer_epoch``: the log has had none before
+    it, as far as it knows. 0 if it began there, or was loaded from a snapshot, which does not tell. Not
+    stored."""
 
     def last_append_ms(self, now_ms: int) -> int:
         """When it was last appended to, as far as known: a batch may have any timestamp."""
@@ -121,6 +125,18 @@ class ProducerState(NamedTuple):
     def next_sequence(self) -> int:
         """The sequence that must come next: 0 after 2^31 - 1 and at the beginning."""
         return (self.last_sequence + 1) % _SEQUENCE_COUNT
+
+    def has_had(self, header: BatchHeader) -> bool:
+        """Whether the batch came before the newest one, and not before the first: its records were stored,
+        whether or not they are remembered."""
+        if header.producer_epoch != self.producer_epoch or not self.batches:
+            return False
+        if (self.last_sequence - header.last_sequence) % _SEQUENCE_COUNT >= _SEQUENCE_COUNT // 2:
+            return False
+        behind = (self.last_sequence - header.base_sequence) % _SEQUENCE_COUNT
+        return (
+            not self.first_sequence or behind <= (self.last_sequence - self.first_sequence) % _SEQUENCE_COUNT
+        )
 
     def find_duplicate(self, header: BatchHeader) -> RememberedBatch | None:
         """The remembered batch that ``header`` repeats: same epoch, same first and last sequence."""
@@ -207,6 +223,7 @@ class ProducerAppend:
             first_offset,
             self._now_ms,
             self._appended_ms(header),
+            _first_sequence(known, header),
         )
         return None
 
@@ -230,6 +247,7 @@ class ProducerAppend:
             None,
             self._now_ms,
             self._appended_ms(header),
+            0 if known is None else _first_sequence(known, header),
         )
         first_offset = self._first_offset(header.producer_id)
         if first_offset is None:
@@ -297,12 +315,19 @@ def _state(
     first_offset: int | None,
     used_ms: int,
     appended_ms: int,
+    first_sequence: int,
 ) -> ProducerState:
     """The state after a batch, once per append: half the cost of the class."""
     epoch, stamp_ms = header.producer_epoch, header.max_timestamp_ms
-    return tuple.__new__(
-        ProducerState, (epoch, batches, stamp_ms, coordinator_epoch, first_offset, used_ms, appended_ms)
-    )
+    fields = (epoch, batches, stamp_ms, coordinator_epoch, first_offset, used_ms, appended_ms, first_sequence)
+    return tuple.__new__(ProducerState, fields)
+
+
+def _first_sequence(known: ProducerState | None, header: BatchHeader) -> int:
+    """Of an unknown producer any sequence is taken; of a known one, each epoch begins with 0."""
+    if known is None:
+        return max(header.base_sequence, 0)
+    return known.first_sequence if known.producer_epoch == header.producer_epoch else 0
 
 
 def _who(header: BatchHeader) -> str:
@@ -320,9 +345,7 @@ def _check_sequence(known: ProducerState, header: BatchHeader) -> None:
         error = OutOfOrderError(
             f"{_who(header)}: sequence {header.base_sequence} is out of order; the next must be {wanted}"
         )
-        behind = (known.last_sequence - header.last_sequence) % _SEQUENCE_COUNT
-        is_same = bool(known.batches) and header.producer_epoch == known.producer_epoch
-        error.was_appended = is_same and behind < _SEQUENCE_COUNT // 2
+        error.was_appended = known.has_had(header)
         raise error
 
 
