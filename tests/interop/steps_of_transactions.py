@@ -47,14 +47,20 @@ def _end(name: str, producer: Any, epoch: int, *, committed: bool = True, **opti
 
 
 def _write(
-    name: str, epoch: int, sequence: int, producer: Any = ME, topic: str = "t", by: str = "tx"
+    name: str,
+    epoch: int,
+    sequence: int,
+    producer: Any = ME,
+    topic: str = "t",
+    by: str = "tx",
+    version: int = 11,
 ) -> Step:
     def data(side: Party) -> bytes:
         number = producer(side) if callable(producer) else producer
         stamp = {"producer_id": number, "producer_epoch": epoch, "base_sequence": sequence}
         return batch_of([b"v"], NOW_MS, transactional=True, **stamp)
 
-    return write(f"{name}, epoch {epoch}, sequence {sequence}", data, topic, version=11, acks=-1, by=by)
+    return write(f"{name}, epoch {epoch}, sequence {sequence}", data, topic, version=version, acks=-1, by=by)
 
 
 def _starts() -> Iterator[Step]:
@@ -92,6 +98,7 @@ def _writes() -> Iterator[Step]:
     yield _add("none", AGAIN, 0, **_BY)
     yield _add("nowhere", AGAIN, 0, 0, topic="nope", **_BY)
     yield _write("not added", 0, 0, AGAIN, "u", "again")
+    yield _write("without the first", 0, 1, AGAIN, "other", "again", version=12)
     yield _write("added", 0, 0, AGAIN, by="again")
     yield _write("the same", 0, 0, AGAIN, by="again")
     yield _write("too far", 0, 9, AGAIN, by="again")

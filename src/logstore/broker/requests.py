@@ -54,6 +54,9 @@ class ProduceRequest(NamedTuple):
     partitions: tuple[ProducePartition, ...]
     transactional_id: str | None = None
     """Of the producer, if the batches are part of its transaction."""
+    begins_at_zero: bool = False
+    """Whether the producer has an epoch for each transaction (KIP-890), and so begins with sequence 0 in each
+    partition."""
 
 
 class ProducedPartition(NamedTuple):

@@ -154,6 +154,28 @@ class TestLife:
         assert end(asking, producer.me, 5).error_code == OK
         assert (values(asking, T0), values(asking, T1)) == ([b"v"], [])
 
+    @pytest.mark.parametrize(
+        ("version", "codes"),
+        [
+            (11, [OK, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]),
+            (12, [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, OK]),
+        ],
+    )
+    def test_the_second_batch_is_not_taken_for_the_first(self, asking, producer, version, codes):
+        """The first was refused, and comes again. Older producers go on counting in the next transaction:
+        they may begin anywhere, and what they count before that was not stored."""
+        assert add(asking, producer.me, 3, T0) == [OK]
+        found = []
+        for sequence in (1, 0):
+            stamp = {"producer_id": producer.producer_id, "producer_epoch": producer.epoch}
+            now_ms = asking.rig.clock.now_ms()
+            batch = batch_of([b"v"], now_ms, transactional=True, base_sequence=sequence, **stamp)
+            topics = (produce.Topic("t", partitions=(produce.Partition(0, batch),)),)
+            request = produce.ProduceRequest(producer.me[0], 1, 5_000, topics)
+            (topic,) = asking.ask(ApiKey.PRODUCE, request, version).topics
+            found += [each.error_code for each in topic.partitions]
+        assert found == codes
+
     def test_an_older_producer_is_shut_out_in_words_that_it_knows(self, asking, producer):
         Transactional(asking.rig).start()
         old, fenced = ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED

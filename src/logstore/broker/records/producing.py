@@ -64,7 +64,7 @@ def produce(
     outcomes = []
     waits: list[tuple[int, Log, int]] = []
     for number, each in enumerate(request.partitions):
-        outcome, log, next_offset = _append_as(directory, request.transactional_id, each, doorkeeper)
+        outcome, log, next_offset = _append_as(directory, request, each, doorkeeper)
         outcomes.append(outcome)
         is_waiting = request.acks == ACKS_ALL and request.transactional_id is None
         if log is not None and is_waiting and log.config.acks_all_durable:
@@ -87,7 +87,7 @@ _Appended = tuple[ProducedPartition, Log | None, int]
 
 def _append_as(
     directory: LogDirectory,
-    transactional_id: str | None,
+    request: ProduceRequest,
     wanted: ProducePartition,
     doorkeeper: GetDoorkeeper,
 ) -> _Appended:
@@ -95,6 +95,7 @@ def _append_as(
     producer = transactional_producer(wanted.data)
     if producer is None:
         return _append(directory, wanted)
+    transactional_id = request.transactional_id
     if transactional_id is None:
         why = "a batch of a transaction, in a request without a transactional id"
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -106,12 +107,26 @@ def _append_as(
     with keeper.writing(transactional_id, wanted.partition):
         code = keeper.check_batch(TransactionalProducer(transactional_id, *producer), wanted.partition)
         if code is NONE:
+            if request.begins_at_zero and _is_ahead(directory, wanted, producer[0]):
+                why = "the first batch of the producer in the partition must have sequence 0: one is missing"
+                code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+                return ProducedPartition(wanted.partition, code, message=why), None, -1
             return _append(directory, wanted)
     try:
         directory.log(wanted.partition)
     except LogstoreError as error:  # that it is not there says more than that no transaction has it
         return ProducedPartition(wanted.partition, code_of(error), message=str(error)), None, -1
     return ProducedPartition(wanted.partition, code, message=why_not_in_transaction(code)), None, -1
+
+
+def _is_ahead(directory: LogDirectory, wanted: ProducePartition, producer_id: int) -> bool:
+    """Whether the log knows nothing of the producer, and the batch is not its first: the one in front of it
+    was refused, and comes again."""
+    try:
+        is_known = directory.log(wanted.partition).writer.core.producers.state_of(producer_id) is not None
+        return not is_known and decode_header(wanted.data).base_sequence > 0
+    except LogstoreError:  # appending finds the same, and says so
+        return False
 
 
 def why_not_in_transaction(code: ErrorCode) -> str:

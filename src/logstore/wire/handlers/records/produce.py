@@ -67,7 +67,7 @@ def answer(call: Call, request: ProduceRequest, version: int) -> Pending[Produce
         if code is ErrorCode.NONE
         for each in topic.partitions
     )
-    asked = ToAppend(request.acks, request.timeout_ms, batches, name)
+    asked = ToAppend(request.acks, request.timeout_ms, batches, name, begins_at_zero=version >= _ADDS)
 
     def response(result: Appended) -> ProduceResponse | NoAnswer:
         told = _response(request, named, result, version)
