@@ -175,11 +175,14 @@ def _looked_up() -> Iterator[Step]:
     for time_ms in (-1, -2, -3, -4, -5, 0, NOW_MS - 1, NOW_MS, NOW_MS + 1, NOW_MS + 5, 2**62):
         for isolation in (0, 1):
             yield look((0, -1, time_ms), isolation_level=isolation)
+    for time_ms in (-6, -1):
+        yield look((0, -1, time_ms), (9, -1, time_ms), version=11)
     for version in range(1, 11):
         yield look((0, -1, -1), (1, -1, -2), version=version)
     for epoch in (0, 5):
         yield look((0, epoch, -1))
-    yield look((9, -1, -1))
+    for time_ms in (-1, -4, -5):
+        yield look((9, -1, time_ms))
     yield look((-1, -1, -1))
     yield look((0, -1, -1), topic="nope")
     for topic in ("u", "stamped", "compacted", "small"):

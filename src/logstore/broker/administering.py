@@ -72,9 +72,9 @@ def create_topics(directory: LogDirectory, request: CreateTopicsRequest) -> Topi
     wanted: dict[str, CreatedTopic] = {}
 
     def check(topic: NewTopic) -> None:
+        check_new_topic_name(topic.name)
         settings = {**directory.config.topic.to_properties(), **topic.settings}
         config = TopicConfig.from_properties(settings)
-        check_new_topic_name(topic.name)
         check_count(topic.partition_count)
         _check_alone(topic)
         if request.validate_only:

@@ -235,6 +235,17 @@ class TestOffsets:
         (group,) = asking.ask(ApiKey.OFFSET_FETCH, offset_fetch.OffsetFetchRequest(groups=(wanted,))).groups
         assert group.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
+    def test_what_is_not_there_is_told_to_strangers_too(self, asking):
+        parts = offset_commit.Partition(0, 5), offset_commit.Partition(9, 5)
+        request = offset_commit.OffsetCommitRequest(
+            "g", 3, "stranger", topics=(topic_of(asking, offset_commit, 9, "t", *parts),)
+        )
+        (topic,) = asking.ask(ApiKey.OFFSET_COMMIT, request, 9).topics
+        assert [each.error_code for each in topic.partitions] == [
+            ErrorCode.ILLEGAL_GENERATION,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+
     def test_several_groups_at_once(self, asking):
         for number, group in enumerate(("g", "h")):
             commit(asking, 9, offset_commit.Partition(number, 5 + number), group=group)

@@ -33,6 +33,7 @@ from tests.wire.transactions_v2 import Teller, tell
 
 OK = ErrorCode.NONE
 TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 NO_ID = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
@@ -198,6 +199,16 @@ class TestLife:
             assert commit_offset(asking, producer.me, version) == [code]
         assert commit_offset(asking, producer.me, 5) == [OK]
 
+    def test_offsets_of_what_is_not_there_begin_no_transaction(self, asking, producer):
+        assert commit_offset(asking, producer.me, 5, topics=("nope",)) == [UNKNOWN]
+        assert commit_offset(asking, ("none", 7, 0), 5, topics=("t", "nope")) == [
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            UNKNOWN,
+        ]
+        request = describe_transactions.DescribeTransactionsRequest((producer.name,))
+        (found,) = asking.ask(ApiKey.DESCRIBE_TRANSACTIONS, request).transactions
+        assert found.transaction_state == "Empty"
+
     def test_a_producer_without_a_name(self, asking):
         me = ("", 1, 0)
         assert add(asking, me, 3, T0) == [ErrorCode.INVALID_REQUEST]
@@ -272,6 +283,7 @@ class TestLooking:
             ({"state_filters": ("Ongoing",)}, {"shop": "Ongoing"}, ()),
             ({"state_filters": ("Ongoing", "Odd")}, {"shop": "Ongoing"}, ("Odd",)),
             ({"state_filters": ("Odd",)}, {}, ("Odd",)),
+            ({"state_filters": ("PrepareEpochFence",)}, {}, ()),
             ({"duration_ms": 999}, {"shop": "Ongoing"}, ()),
             ({"duration_ms": 1000}, {}, ()),
             ({"producer_id_filters": (5,)}, {}, ()),

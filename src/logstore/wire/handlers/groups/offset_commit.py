@@ -24,6 +24,8 @@ from logstore.wire.messages.groups.offset_commit import (
 
 _WITH_MEMBER_EPOCHS: Final = 9
 """From this version on clients know STALE_MEMBER_EPOCH (KIP-848)."""
+_UNKNOWN: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+"""What is not there is told whoever commits: the group is not asked."""
 _BY_ID: Final = 10
 """From this version on topics are named by their ids."""
 
@@ -39,6 +41,7 @@ def answer(call: Call, request: OffsetCommitRequest, version: int) -> Pending[Of
         for topic, name, code in named
         if code is ErrorCode.NONE
         for each in topic.partitions
+        if call.node.topics.has(TopicPartition(name, each.partition))
     }
     if not offsets:
         return Answered(_response(named, {}))
@@ -84,7 +87,9 @@ def _response(named: _Named, errors: Mapping[TopicPartition, ErrorCode]) -> Offs
                 tuple(
                     PartitionResult(
                         each.partition,
-                        errors[TopicPartition(name, each.partition)] if code is ErrorCode.NONE else code,
+                        errors.get(TopicPartition(name, each.partition), _UNKNOWN)
+                        if code is ErrorCode.NONE
+                        else code,
                     )
                     for each in topic.partitions
                 ),

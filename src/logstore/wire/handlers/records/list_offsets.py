@@ -6,7 +6,7 @@ from typing import Final
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Pending
-from logstore.broker.requests import EARLIEST, ListedOffset, ListOffsetsPartition
+from logstore.broker.requests import EARLIEST, LATEST, ListedOffset, ListOffsetsPartition
 from logstore.broker.requests import ListOffsetsRequest as ToList
 from logstore.broker.requests import ListOffsetsResult as Listed
 from logstore.logdir.acls import Operation
@@ -24,6 +24,11 @@ _EARLIEST_LOCAL: Final = -4
 """Where what is on this machine begins (KIP-405): everything is."""
 _LATEST_TIERED: Final = -5
 """Up to where records are in tiered storage: nowhere."""
+_EARLIEST_PENDING: Final = -6
+"""From where on records wait to go there (KIP-1023): none do."""
+_NOWHERE: Final = {_LATEST_TIERED, _EARLIEST_PENDING}
+_OTHERWISE: Final = {_EARLIEST_LOCAL: EARLIEST, **dict.fromkeys(_NOWHERE, LATEST)}
+"""What is looked up in place of them: a partition that is not there is told of the same."""
 _READ_COMMITTED: Final = 1
 
 
@@ -34,13 +39,12 @@ def answer(call: Call, request: ListOffsetsRequest, version: int) -> Pending[Lis
         tuple(
             ListOffsetsPartition(
                 TopicPartition(topic.name, each.partition),
-                EARLIEST if each.timestamp_ms == _EARLIEST_LOCAL else each.timestamp_ms,
+                _OTHERWISE.get(each.timestamp_ms, each.timestamp_ms),
                 each.current_leader_epoch,
             )
             for topic in request.topics
             if topic.name in allowed
             for each in topic.partitions
-            if each.timestamp_ms != _LATEST_TIERED
         ),
         Isolation.COMMITTED if request.isolation_level == _READ_COMMITTED else Isolation.HIGH_WATERMARK,
     )
@@ -55,10 +59,10 @@ def _response(request: ListOffsetsRequest, allowed: set[str], result: Listed) ->
         for each in topic.partitions:
             if topic.name not in allowed:
                 parts.append(PartitionResult(each.partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-            elif each.timestamp_ms == _LATEST_TIERED:
-                parts.append(PartitionResult(each.partition))
             else:
-                parts.append(_part(next(found)))
+                listed = next(found)
+                is_nowhere = each.timestamp_ms in _NOWHERE
+                parts.append(PartitionResult(each.partition, listed.error) if is_nowhere else _part(listed))
         topics.append(TopicResult(topic.name, tuple(parts)))
     return ListOffsetsResponse(topics=tuple(topics))
 

@@ -70,6 +70,8 @@ def _refusal(call: Call, topic: Topic, *, may_create_all: bool, is_twice: bool) 
         return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, why)
     if is_twice:
         return invalid(f"the request creates topic {topic.name!r} twice")
+    if call.node.topics.id_of(topic.name) is not None:  # whatever its settings are: tools take that for done
+        return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} exists")
     for config in topic.configs:
         if config.value is None:
             return Refusal(ErrorCode.INVALID_CONFIG, f"{config.name} has no value; leave it out instead")

@@ -18,11 +18,13 @@ from logstore.wire.messages.transactions.list_transactions import (
 )
 
 _STATES = {each.value: each for each in TransactionState}
+_OF_KAFKA_ONLY = {"PrepareEpochFence"}
+"""A state that no transaction has here, and that clients may ask for."""
 
 
 def answer(call: Call, request: ListTransactionsRequest, version: int) -> Pending[ListTransactionsResponse]:
     """The transactional ids that pass the filters, and that the client may see."""
-    unknown = tuple(each for each in request.state_filters if each not in _STATES)
+    unknown = tuple(each for each in request.state_filters if each not in _STATES.keys() | _OF_KAFKA_ONLY)
     states = frozenset(_STATES[each] for each in request.state_filters if each in _STATES)
     wanted = request.transactional_id_pattern
     try:

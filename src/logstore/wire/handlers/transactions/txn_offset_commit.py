@@ -28,6 +28,9 @@ _ABORTABLE: Final = 4
 _ADDS: Final = 5
 """From this version on clients have not asked AddOffsetsToTxn before: this request adds the group, too."""
 
+_UNKNOWN: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+"""What is not there is told whoever commits, and begins no transaction."""
+
 
 def answer(call: Call, request: TxnOffsetCommitRequest, version: int) -> Pending[TxnOffsetCommitResponse]:
     """Commit offsets with the transaction, of the topics that the client may read."""
@@ -40,6 +43,7 @@ def answer(call: Call, request: TxnOffsetCommitRequest, version: int) -> Pending
         for topic, code in named
         if code is ErrorCode.NONE
         for each in topic.partitions
+        if call.node.topics.has(TopicPartition(topic.name, each.partition))
     }
     if not offsets:
         return Answered(_response(named, {}))
@@ -106,7 +110,7 @@ def _response(
                 tuple(
                     PartitionResult(
                         each.partition,
-                        errors[TopicPartition(topic.name, each.partition)]
+                        errors.get(TopicPartition(topic.name, each.partition), _UNKNOWN)
                         if code is ErrorCode.NONE
                         else code,
                     )
