@@ -34,6 +34,7 @@ class Side:
     """One of the two."""
 
     def __init__(self, bootstrap: str, node_id: int) -> None:
+        self.bootstrap = bootstrap
         self.client = RawClient(bootstrap, timeout=30)
         self.node_id = node_id
         self.ids: dict[str, uuid.UUID] = {}
@@ -41,6 +42,14 @@ class Side:
     def ask(self, key: ApiKey, version: int | None = None, /, **fields: Any) -> Any:
         """The response."""
         return self.client.ask(key, APIS[key].request.kind(**fields), version)
+
+    def reconnect(self) -> None:
+        """After a hang-up."""
+        self.close()
+        self.client = RawClient(self.bootstrap, timeout=30)
+
+    def close(self) -> None:
+        self.client.close()
 
     def prepare(self) -> None:
         """The topics, once they have leaders."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import Any, Final
 
@@ -29,28 +29,36 @@ Said = tuple[int, int, tuple[int, ...]]
 """The first and last offset, and one type for all, or one for each."""
 
 
-def begin(side: Party) -> None:
+_OF_U: Final = ((1, 9), (10, 6))
+
+
+def begin(
+    side: Party,
+    me: Mapping[str, str] = ME,
+    topic: str = "u",
+    batches: tuple[tuple[int, int], ...] = _OF_U,
+) -> None:
     """Join, and acquire the first ten records of ``u``, which has 16. Brokers make states of partitions when
-    they like."""
+    they like. ``batches``: at which offsets they come, and how many records each has."""
     earliest = (incremental_alter_configs.Config("share.auto.offset.reset", 0, "earliest"),)
-    resource = incremental_alter_configs.Resource(_GROUP, ME["group_id"], earliest)
+    resource = incremental_alter_configs.Resource(_GROUP, me["group_id"], earliest)
     side.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=(resource,))
-    for first, records in ((1, 9), (10, 6)):
-        more = fields_of_produce(batch_of([b"s"] * records, NOW_MS), "u")
+    for first, records in batches:
+        more = fields_of_produce(batch_of([b"s"] * records, NOW_MS), topic)
         assert side.ask(ApiKey.PRODUCE, 12, **more).topics[0].partitions[0].base_offset == first
     epoch = 0
     for _ in range(_TRIES):
-        names = ("u",) if epoch == 0 else None
-        beat = {**ME, "member_epoch": epoch, "subscribed_topic_names": names}
+        names = (topic,) if epoch == 0 else None
+        beat = {**me, "member_epoch": epoch, "subscribed_topic_names": names}
         found = side.ask(ApiKey.SHARE_GROUP_HEARTBEAT, 1, **beat)
-        epoch = 0 if found.error_code else found.member_epoch
+        epoch = side.known["member epoch of shares"] = 0 if found.error_code else found.member_epoch
         if found.assignment is not None and found.assignment.topic_partitions:
             break
         time.sleep(0.05)
-    wanted = (acknowledged.Topic(side.ids["u"], (acknowledged.Partition(0),)),)
+    wanted = (acknowledged.Topic(side.ids[topic], (acknowledged.Partition(0),)),)
     for session in range(_TRIES):
         topics = () if session else wanted
-        answer = side.ask(ApiKey.SHARE_FETCH, **ME, **_LIMITS, share_session_epoch=session, topics=topics)
+        answer = side.ask(ApiKey.SHARE_FETCH, **me, **_LIMITS, share_session_epoch=session, topics=topics)
         if any(part.acquired_records for each in answer.topics for part in each.partitions):
             side.known["next epoch"] = session + 1
             return

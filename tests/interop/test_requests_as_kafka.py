@@ -1,33 +1,35 @@
 """The same requests of clients, right, wrong and odd, to a broker of Kafka and to a store that listens: both
-answer the same.
+answer the same. Some are written down, others drawn at random; the seed is that of the turn.
 
-Cost: 12 s, half of it the broker's start.
+Cost: 16 s, half of it the broker's start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Final
 
 import pytest
 
 from logstore.testing import kafka as listening
 from tests.interop import kafka, steps_of_groups, steps_of_records, steps_of_shares, steps_of_transactions
+from tests.interop.drawn.answers import begin, differing
+from tests.interop.drawn.steps import Drawn
 from tests.interop.request_steps import Party, compare
-from tests.rotation import in_turn
+from tests.rotation import in_turn, seed_of_turn
 
 pytestmark = pytest.mark.interop
 
 
-@pytest.fixture
-def parties(tmp_path: Path) -> Iterator[tuple[Party, Party]]:
+@pytest.fixture(scope="module")
+def parties(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Party, Party]]:
     kafka.require_kafka()
+    tmp_path = tmp_path_factory.mktemp("kafka")
     settings = {"group.initial.rebalance.delay.ms": 0, **steps_of_shares.SETTINGS}
     with kafka.KafkaBroker(tmp_path, config=settings) as broker, listening() as bootstrap:
         theirs, ours = Party(broker.bootstrap, 1), Party(str(bootstrap), 0)
-        with closing(theirs.client), closing(ours.client):
+        with closing(theirs), closing(ours):
             for each in (theirs, ours):
                 each.prepare()
             yield theirs, ours
@@ -66,3 +68,23 @@ def test_both_answer_the_same(parties: tuple[Party, Party]) -> None:
     unseen = [each for each in DIFFERENT if not any(name.startswith(each) for name in differ)]
     assert not unseen
     assert len(codes) > 35, sorted(codes)  # the steps come where they should
+
+
+def drawn_alike(parties: tuple[Party, Party], seed: int, count: int) -> None:
+    drawn = Drawn(seed)
+    for each in parties:
+        each.known.clear()
+        begin(each, drawn)
+    differ = list(differing(*parties, drawn.steps(count)))
+    assert not differ, f"with the seed {seed}:\n" + "\n".join(differ)
+
+
+@in_turn(1, 2)
+def test_random_requests_are_answered_alike(parties: tuple[Party, Party]) -> None:
+    drawn_alike(parties, seed_of_turn(), 150)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("number", range(20))
+def test_many_random_requests_are_answered_alike(parties: tuple[Party, Party], number: int) -> None:
+    drawn_alike(parties, 100_000 + 20 * seed_of_turn() + number, 400)

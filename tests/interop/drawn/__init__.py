@@ -1,0 +1,1 @@
+"""Random requests, most of them nearly right, for a broker of Kafka and for a store."""
