@@ -57,7 +57,7 @@ def test_a_broker_that_cannot_answer_now_is_asked_again():
 def test_a_broker_that_does_not_answer_is_no_empty_queue():
     with (
         kafka(topics={"jobs": 1}) as servers,
-        logstore.connect(servers, request_timeout_ms=400) as store,
+        logstore.connect(servers, request_timeout_ms=1_500) as store,
         store.queue("jobs", group="workers") as queue,
     ):
         assert list(queue.drain()) == []

@@ -111,7 +111,7 @@ def test_clients_that_are_faster_than_the_nodes_make_no_topics_with_few_replicas
     cluster = Cluster(tmp_path, 1)
     try:
         eventually(lambda: cluster.nodes[1].is_controller)
-        with logstore.connect(*cluster.addresses, request_timeout_ms=300) as remote:
+        with logstore.connect(*cluster.addresses, request_timeout_ms=1_500) as remote:
             with pytest.raises(RetriableError):
                 dict(remote.offsets("g"))
             with pytest.raises(UsageError, match="with the first topic, or when 3 nodes live; 1 do"):

@@ -319,7 +319,7 @@ def test_a_client_that_takes_no_answers_is_closed_and_costs_the_others_nothing(s
         for _ in range(20):
             began = time.monotonic()
             assert other.ask(ApiKey.API_VERSIONS, ApiVersionsRequest(), 0).error_code == 0
-            assert time.monotonic() - began < 1
+            assert time.monotonic() - began < 5
         wait_until(lambda: listener.connection_count == 1)
 
 
