@@ -362,6 +362,28 @@ def test_a_topic_is_made_as_it_is_here(ends):
     assert ends.cluster["t"].config == TopicConfig(cleanup_policy="compact")
 
 
+def test_many_topics_are_made_with_few_requests(ends, monkeypatch):
+    """0.6 s."""
+    topics = ends.store.create_topics(dict.fromkeys([f"t{number}" for number in range(120)], 2))
+    topics["t7"][1].append(b"1")
+    plain, asked = RemoteBroker.create_topics, []
+    monkeypatch.setattr(
+        RemoteBroker,
+        "create_topics",
+        lambda self, request: asked.append(len(request.topics)) or plain(self, request),
+    )
+    push = bridge.push(ends.store, ends.remote, *topics, name="edge")
+    push.run(until_end=True)
+    assert asked == [100, 20]
+    assert {name: len(topic) for name, topic in ends.cluster.items() if name in topics} == dict.fromkeys(
+        topics, 2
+    )
+    assert committed(ends.cluster["t7"]) == committed(topics["t7"])
+    topics["t9"][0].append(b"2")
+    push.run(until_end=True)
+    assert asked == [100, 20]
+
+
 # What is wrong ----------------------------------------------------------------------------------------------
 
 

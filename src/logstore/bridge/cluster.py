@@ -44,6 +44,8 @@ _REACH_SECONDS: Final = 2.0
 """How long a broker may take to answer for the first time before a warning says that none does."""
 LATE_SECONDS: Final = 1.0
 """How long after a topic was made or has grown at the cluster a broker of it may not know of that yet."""
+_CREATED_AT_A_TIME: Final = 100
+"""Topics, with one request."""
 _PARTITION_MS: Final = 5_000
 """How long the answer to a question about one partition may take: the others wait for it."""
 
@@ -169,13 +171,20 @@ class ClusterQuestions:
         check_answer(found.error, f"the settings of topic {topic!r}", found.message)
         return {each.name: each.value for each in found.settings}
 
-    def create_topic(self, name: str, partition_count: int, settings: Mapping[str, str]) -> uuid.UUID | None:
-        """Make a topic; one that another has made meanwhile is as good. Returns its id, if that is told."""
-        request = CreateTopicsRequest((NewTopic(name, partition_count, settings),))
-        (made,) = ask(self._broker.create_topics(request), f"create topic {name!r}", self.config).topics
-        if made.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
-            check_answer(made.error, f"creating topic {name!r}", made.message)
-        return made.topic_id
+    def create_topics(self, topics: Sequence[NewTopic]) -> dict[str, uuid.UUID]:
+        """Make topics, some with each request; one that another has made meanwhile is as good. Returns their
+        ids, of those of which that is told."""
+        found = {}
+        for start in range(0, len(topics), _CREATED_AT_A_TIME):
+            some = tuple(topics[start : start + _CREATED_AT_A_TIME])
+            what = f"create topic {', '.join([repr(each.name) for each in some[:3]])}"
+            result = ask(self._broker.create_topics(CreateTopicsRequest(some)), what, self.config)
+            for made in result.topics:
+                if made.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                    check_answer(made.error, f"creating topic {made.name!r}", made.message)
+                if made.topic_id is not None:
+                    found[made.name] = made.topic_id
+        return found
 
     def bounds(self, partition: TopicPartition) -> tuple[int, int]:
         """The log start offset and the high watermark."""

@@ -23,6 +23,7 @@ from logstore.bridge.progress import NOT_ASKED, PartitionProgress, PushProgress
 from logstore.bridge.pull_topics import REFRESH_MS, check_names
 from logstore.bridge.pushed import PushedNotes
 from logstore.bridge.trouble import OneRun, Trouble
+from logstore.broker.requests import NewTopic
 from logstore.clients.producer import Producer
 from logstore.clients.settings import ProducerConfig
 from logstore.clock import BootClock
@@ -411,15 +412,14 @@ class PushBridge:
         found = self._cluster.topics_now(self._names, counts, self._stopping, needed)
         found.check()
         self._notes.cluster_id = found.cluster_id
+        missing = []
         for name, count in counts.items():
             there = found.topics.get(name)
             if there is None:
                 if name in needed:
                     was = "no longer has" if name in pushed or name in self._seen_counts else "does not have"
                     raise UnknownTopicError(f"the cluster {found.cluster_id} {was} topic {name!r}")
-                made = self._cluster.create_topic(name, count, _settings_for(self._store[name].config))
-                if made is not None:
-                    self._seen_ids[name] = made
+                missing.append(NewTopic(name, count, _settings_for(self._store[name].config)))
             elif len(there.leader_epochs) < count:
                 raise UnknownPartitionError(
                     f"topic {name!r} has {len(there.leader_epochs)} partitions at the cluster and {count} "
@@ -430,7 +430,8 @@ class PushBridge:
                 raise UnknownTopicError(
                     f"the cluster {found.cluster_id} has deleted topic {name!r}, and made it again"
                 )
-            self._seen_counts[name] = count
+        self._seen_ids.update(self._cluster.create_topics(missing))
+        self._seen_counts.update(counts)
 
 
 def _seconds() -> float:
