@@ -81,7 +81,8 @@ def drawn_alike(parties: tuple[Party, Party], seed: int, count: int) -> None:
 
 @in_turn(1, 2)
 def test_random_requests_are_answered_alike(parties: tuple[Party, Party]) -> None:
-    drawn_alike(parties, seed_of_turn(), 150)
+    """Of some seeds, so that a new commit meets no sequence that nobody has seen. 3 s."""
+    drawn_alike(parties, seed_of_turn() % 11, 150)
 
 
 @pytest.mark.soak
