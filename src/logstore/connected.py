@@ -25,6 +25,7 @@ from logstore.broker.requests import (
     Reassignment,
     TopicMetadata,
     TopicsResult,
+    created_at_a_time,
 )
 from logstore.broker.share.dead_letters import check_takes_letters
 from logstore.clients.asking import ask
@@ -65,7 +66,6 @@ from logstore.wire.security.tls import check_client_tls
 __all__ = ["Reassignment", "RemoteConfig", "RemoteStore", "Sasl", "connect"]
 
 
-_CREATED_AT_A_TIME: Final = 100
 _BROKERS: Final = -1
 """In place of a number: as the broker has it."""
 
@@ -253,7 +253,8 @@ class RemoteStore(BoundToProcess):
         replication_factor: int | None = None,
         config: TopicConfig | None = None,
     ) -> None:
-        """Make many topics, a hundred with each request. When the call returns, they can be used.
+        """Make many topics, a hundred with each request, or 5,000 partitions. When the call returns, all of
+        them are there.
 
         Args:
             topics: their names, each with its number of partitions.
@@ -262,13 +263,12 @@ class RemoteStore(BoundToProcess):
 
         Raises:
             TopicExistsError, InvalidTopicError, InvalidConfigError, UsageError: of the first that is refused,
-                as for :meth:`create_topic`. The others of its request were made, and none of later ones.
+                as for :meth:`create_topic`. Others of its request may have been made, and none of later ones.
+                If ``topics`` has a wrong name or number, none was made.
         """
         wanted = check_new_topics(topics)
         self._check_usable()
-        names = list(wanted)
-        for start in range(0, len(names), _CREATED_AT_A_TIME):
-            some = {name: wanted[name] for name in names[start : start + _CREATED_AT_A_TIME]}
+        for some in created_at_a_time(wanted):
             self._create(some, replication_factor, config, f"create {len(some)} topics")
 
     def _create(

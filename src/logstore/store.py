@@ -315,9 +315,11 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             The topics, by name.
 
         Raises:
-            TopicExistsError, InvalidTopicError, StorageError: of the first that is refused, when all others
-                were made.
-            UsageError: a number of partitions is out of range; or ``topics`` is no mapping. None was made.
+            TopicExistsError: of the first that is refused, when all others were made.
+            InvalidTopicError, UsageError: of a wrong name or number of partitions; or ``topics`` is no
+                mapping. None was made.
+            StorageError: the disk failed. The 64 topics that were being made then may be there when the
+                store is opened again; all others were made.
         """
         wanted = check_new_topics(topics)
         for count in wanted.values():

@@ -27,6 +27,7 @@ from logstore.broker.requests import (
     NewTopic,
     OffsetFetchRequest,
     OffsetsForLeaderEpochRequest,
+    created_at_a_time,
 )
 from logstore.clients.asking import ask
 from logstore.connected import RemoteStore
@@ -44,8 +45,6 @@ _REACH_SECONDS: Final = 2.0
 """How long a broker may take to answer for the first time before a warning says that none does."""
 LATE_SECONDS: Final = 1.0
 """How long after a topic was made or has grown at the cluster a broker of it may not know of that yet."""
-_CREATED_AT_A_TIME: Final = 100
-"""Topics, with one request."""
 _PARTITION_MS: Final = 5_000
 """How long the answer to a question about one partition may take: the others wait for it."""
 
@@ -175,10 +174,11 @@ class ClusterQuestions:
         """Make topics, some with each request; one that another has made meanwhile is as good. Returns their
         ids, of those of which that is told."""
         found = {}
-        for start in range(0, len(topics), _CREATED_AT_A_TIME):
-            some = tuple(topics[start : start + _CREATED_AT_A_TIME])
-            what = f"create topic {', '.join([repr(each.name) for each in some[:3]])}"
-            result = ask(self._broker.create_topics(CreateTopicsRequest(some)), what, self.config)
+        wanted = {each.name: each for each in topics}
+        for some in created_at_a_time({each.name: each.partition_count for each in topics}):
+            request = CreateTopicsRequest(tuple([wanted[name] for name in some]))
+            what = f"create topic {', '.join([repr(name) for name in [*some][:3]])}"
+            result = ask(self._broker.create_topics(request), what, self.config)
             for made in result.topics:
                 if made.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
                     check_answer(made.error, f"creating topic {made.name!r}", made.message)

@@ -377,9 +377,15 @@ class PushBridge:
     def _check_no_copies(self, logs: Iterable[Log]) -> None:
         """
         Raises:
-            UsageError: a topic is a copy of the one that it would be pushed into.
+            UsageError: a topic is a copy of the one that it would be pushed into, or that itself.
         """
         names = {log.partition.topic for log in logs if log.role is Role.FOLLOWER}
+        for name in {log.partition.topic for log in logs} - names:
+            if self._seen_ids.get(name) == self._store[name].topic_id:  # ids of topics are random
+                raise UsageError(
+                    f"topic {name!r} of {self._store.path} and that of the cluster {self._notes.cluster_id} "
+                    "are the same, or one began as a copy of the other: its records would come again"
+                )
         if not names:
             return
         directory = self._store.directory

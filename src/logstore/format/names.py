@@ -65,6 +65,9 @@ _SEGMENT_NAME = re.compile(
 )
 
 
+_INT32_MAX = 2**31 - 1
+
+
 class DirectoryKind(Enum):
     """The purpose of a partition directory; the value is the marker at the end of its name."""
 
@@ -124,6 +127,8 @@ def check_new_topics(topics: Mapping[str, int]) -> dict[str, int]:
     for name, count in topics.items():
         check_topic_name(name)
         check_least(f"the number of partitions of {name!r}", count, 1)
+        if count > _INT32_MAX:
+            raise UsageError(f"the number of partitions of {name!r} is {count}; at most {_INT32_MAX}")
     return {plain_text(name): count for name, count in topics.items()}
 
 

@@ -249,7 +249,8 @@ def kafka(
         topics: names and numbers of partitions to begin with. Others are created when clients ask for them.
         topic: the settings of topics that are created without their own, in place of those in ``config``;
             ``acks_all_durable`` is always off.
-        config: the settings of the store, such as those of groups and transactions.
+        config: the settings of the store, such as those of groups and transactions. Members of groups may
+            have sessions of 100 ms whatever it says.
         settings: of the listener, such as ``num_partitions``; see :meth:`.Store.listen`.
 
     Raises:

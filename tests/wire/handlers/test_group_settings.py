@@ -9,6 +9,8 @@ import pytest
 import logstore
 from logstore.broker.codes import ErrorCode
 from logstore.broker.local import LocalBroker
+from logstore.broker.storing.group_settings import StoredGroupSettings, share_times
+from logstore.config import StoreConfig
 from logstore.errors import CorruptionError, InvalidConfigError
 from logstore.logdir.acls import Operation
 from logstore.logdir.directory import LogDirectory
@@ -126,6 +128,28 @@ def test_times_of_consumers_may_not_contradict_each_other():
         assert answer.error_code == ErrorCode.INVALID_CONFIG
         assert "heartbeat" in answer.error_message or "from 2 to" in answer.error_message
     assert rig.broker.group_settings.own("g") == {}
+
+
+def test_times_that_contradict_each_other_since_the_store_was_opened_otherwise(tmp_path):
+    """Other settings can be given, as a worker of a queue gives them; and members hear of times that fit."""
+    with logstore.open(tmp_path / "s") as store, store.listen() as listener:
+        store.create_topic("jobs").append(b"old")
+        with RawClient(listener.address) as client:
+            asked = altering("g", share_heartbeat_interval_ms="20000", consumer_heartbeat_interval_ms="20000")
+            assert client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, asked).resources[0].error_code == 0
+    config = StoreConfig(group_share_session_timeout_ms=10_000, group_consumer_session_timeout_ms=10_000)
+    with logstore.open(tmp_path / "s", config=config) as store, store.listen() as listener:
+        assert share_times(store_settings(store).own("g"), store.directory.config) == (10_000, 3_333)
+        with logstore.connect(listener.address) as remote, remote.queue("jobs", group="g") as queue:
+            assert [job.value for job in queue.poll(timeout=5)] == [b"old"]
+        with RawClient(listener.address) as client:
+            asked = altering("g", share_heartbeat_interval_ms="15000")
+            found = client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, asked).resources[0]
+            assert found.error_code == ErrorCode.INVALID_CONFIG
+
+
+def store_settings(store):
+    return StoredGroupSettings(store.directory)
 
 
 def listed(rig, *kinds, version=1):

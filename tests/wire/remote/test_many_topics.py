@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import logstore
+from logstore.broker.requests import created_at_a_time
 from logstore.config import TopicConfig
 from logstore.errors import InvalidTopicError, TopicExistsError, UsageError
 
@@ -24,12 +25,19 @@ def test_more_than_one_request(store):
     assert {topic.config.retention_ms for topic in store.values()} == {7}
 
 
+def test_as_many_partitions_as_a_request_may_create():
+    topics = {**dict.fromkeys([f"t{number}" for number in range(60)], 200), "large": 7_000, "last": 1}
+    some = list(created_at_a_time(topics))
+    assert [sum(each.values()) for each in some] == [5_000, 5_000, 2_000, 7_000, 1]
+    assert {name: count for each in some for name, count in each.items()} == topics
+
+
 def test_one_is_refused_and_the_others_are_made(store):
     store.create_topic("b")
     with store.listen("127.0.0.1:0") as listener, logstore.connect(listener.address) as remote:
         with pytest.raises(TopicExistsError, match="topic 'b'"):
             remote.create_topics({"a": 2, "b": 1, "c": 1})
-        for wrong in (["d"], {"d": 0}, {"d": True}):
+        for wrong in (["d"], {"d": 0}, {"d": True}, {"d": 1, "huge": 10**12}):
             with pytest.raises(UsageError):
                 remote.create_topics(wrong)
         with pytest.raises(InvalidTopicError):

@@ -8,7 +8,7 @@ it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Final, NamedTuple
 
 from logstore.broker.consumer_groups.config import ConsumerGroupConfig
@@ -106,7 +106,7 @@ class StoredGroupSettings:
             if self._must_read:
                 self._read_locked()
             settings = changed(self._settings, group, changes)
-            check_times(settings.get(group, {}), self._directory.config)
+            check_times(settings.get(group, {}), self._directory.config, changes)
             self._check_dead_letter_topic(changes.get(DEAD_LETTER_TOPIC))
             if validate_only or settings == self._settings:
                 return
@@ -156,8 +156,12 @@ def share_times(own: Mapping[str, str], config: StoreConfig) -> Times:
     return _share_times(own, config).possible()
 
 
-def check_times(own: Mapping[str, str], config: StoreConfig) -> None:
+def check_times(own: Mapping[str, str], config: StoreConfig, changes: Container[str]) -> None:
     """
+    Args:
+        changes: the names of what is changed: other times may contradict each other since the store was
+            opened with other settings.
+
     Raises:
         InvalidConfigError: with these, members would be removed before their next heartbeat.
     """
@@ -165,7 +169,8 @@ def check_times(own: Mapping[str, str], config: StoreConfig) -> None:
         (SESSION_TIMEOUT_MS, HEARTBEAT_INTERVAL_MS, _consumer_times(own, config)),
         (SHARE_SESSION_TIMEOUT_MS, SHARE_HEARTBEAT_INTERVAL_MS, _share_times(own, config)),
     ):
-        if times.session_ms <= times.interval_ms:
+        is_changed = session in changes or interval in changes
+        if is_changed and times.session_ms <= times.interval_ms:
             raise InvalidConfigError(
                 f"{session} would be {times.session_ms}, not above {interval}, which would be "
                 f"{times.interval_ms}: members would be removed before their next heartbeat"

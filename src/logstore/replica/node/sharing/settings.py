@@ -58,7 +58,7 @@ class ClusterGroupSettings:
             RetriableError: the node is not one of the cluster now.
         """
         settings = changed({group: self.own(group)}, group, changes)
-        check_times(settings.get(group, {}), self._config)
+        check_times(settings.get(group, {}), self._config, changes)
         name = changes.get(DEAD_LETTER_TOPIC)
         if name:
             check_takes_letters(name, self._topic_config(name))
