@@ -15,7 +15,6 @@ from logstore.broker.failures import error_of
 from logstore.broker.pending import wait_for
 from logstore.broker.requests import (
     CreatePartitionsRequest,
-    CreateTopicsRequest,
     DeleteTopicsRequest,
     DescribeConfigsRequest,
     DescribedConfig,
@@ -25,10 +24,9 @@ from logstore.broker.requests import (
     Reassignment,
     TopicMetadata,
     TopicsResult,
-    created_at_a_time,
 )
 from logstore.broker.share.dead_letters import check_takes_letters
-from logstore.clients.asking import ask
+from logstore.clients.asking import ask, create_topics
 from logstore.clients.assignors import Assignor
 from logstore.clients.consumer import Consumer, OnRebalance
 from logstore.clients.elsewhere.groups import RemoteGroups
@@ -244,7 +242,7 @@ class RemoteStore(BoundToProcess):
         self._check_usable()
         check_topic_name(name)
         check_least("partitions", partitions, 1)
-        self._create({plain_text(name): partitions}, replication_factor, config, f"create topic {name!r}")
+        self._create({plain_text(name): partitions}, replication_factor, config)
 
     def create_topics(
         self,
@@ -268,24 +266,19 @@ class RemoteStore(BoundToProcess):
         """
         wanted = check_new_topics(topics)
         self._check_usable()
-        for some in created_at_a_time(wanted):
-            self._create(some, replication_factor, config, f"create {len(some)} topics")
+        self._create(wanted, replication_factor, config)
 
     def _create(
-        self,
-        topics: Mapping[str, int],
-        replication_factor: int | None,
-        config: TopicConfig | None,
-        what: str,
+        self, topics: Mapping[str, int], replication_factor: int | None, config: TopicConfig | None
     ) -> None:
         check_topic_config(config)
         settings = {} if config is None else config.to_properties()
         factor = _BROKERS if replication_factor is None else replication_factor
         if factor != _BROKERS:
             check_least("replication_factor", factor, 1)
-        made = tuple(NewTopic(name, partitions, settings, factor) for name, partitions in topics.items())
-        pending = self._broker.create_topics(CreateTopicsRequest(made))
-        self._check(ask(pending, what, self._config))
+        wanted = [NewTopic(name, partitions, settings, factor) for name, partitions in topics.items()]
+        for result in create_topics(self._broker, wanted, self._config):
+            self._check(result)
 
     def require_topic(
         self, name: str, *, partitions: int | None = None, config: TopicConfig | None = None

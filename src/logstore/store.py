@@ -321,9 +321,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             StorageError: the disk failed. The 64 topics that were being made then may be there when the
                 store is opened again; all others were made.
         """
-        wanted = check_new_topics(topics)
-        for count in wanted.values():
-            check_partition_count(count)
+        wanted = check_new_topics(topics, MAX_PARTITIONS)
         check_topic_config(config)
         self.check_topics_own()
         directory = self._writable()

@@ -15,7 +15,6 @@ from logstore.broker.records.looking_up import INTERNAL_TOPICS
 from logstore.broker.requests import (
     EARLIEST,
     LATEST,
-    CreateTopicsRequest,
     DescribeConfigsRequest,
     EpochPartition,
     FetchedPartition,
@@ -27,9 +26,8 @@ from logstore.broker.requests import (
     NewTopic,
     OffsetFetchRequest,
     OffsetsForLeaderEpochRequest,
-    created_at_a_time,
 )
-from logstore.clients.asking import ask
+from logstore.clients.asking import ask, create_topics
 from logstore.connected import RemoteStore
 from logstore.errors import LogstoreError, RetriableError, UsageError
 from logstore.model import OffsetAndMetadata, TopicPartition
@@ -174,11 +172,7 @@ class ClusterQuestions:
         """Make topics, some with each request; one that another has made meanwhile is as good. Returns their
         ids, of those of which that is told."""
         found = {}
-        wanted = {each.name: each for each in topics}
-        for some in created_at_a_time({each.name: each.partition_count for each in topics}):
-            request = CreateTopicsRequest(tuple([wanted[name] for name in some]))
-            what = f"create topic {', '.join([repr(name) for name in [*some][:3]])}"
-            result = ask(self._broker.create_topics(request), what, self.config)
+        for result in create_topics(self._broker, topics, self.config):
             for made in result.topics:
                 if made.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
                     check_answer(made.error, f"creating topic {made.name!r}", made.message)

@@ -7,7 +7,7 @@ one that fails does not fail the others. Nothing here touches single records.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -269,24 +269,6 @@ class DeleteRecordsResult(NamedTuple):
     """The answer, in the order of the request."""
 
     partitions: tuple[DeletedRecords, ...]
-
-
-_TOPICS_AT_A_TIME: Final = 100
-_PARTITIONS_AT_A_TIME: Final = 5_000
-"""With one request that creates topics: half of what brokers take."""
-
-
-def created_at_a_time(topics: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """Topics with their numbers of partitions, so many at a time as one request may create."""
-    some: dict[str, int] = {}
-    for name, count in topics.items():
-        is_full = len(some) == _TOPICS_AT_A_TIME or sum(some.values()) + count > _PARTITIONS_AT_A_TIME
-        if some and is_full:
-            yield some
-            some = {}
-        some[name] = count
-    if some:
-        yield some
 
 
 class MetadataRequest(NamedTuple):

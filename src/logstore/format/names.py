@@ -115,11 +115,11 @@ def check_topic_name(name: str) -> None:
         raise InvalidTopicError(f"topic name {name!r}: use letters, digits, '.', '_' and '-', at least one")
 
 
-def check_new_topics(topics: Mapping[str, int]) -> dict[str, int]:
+def check_new_topics(topics: Mapping[str, int], most: int = _INT32_MAX) -> dict[str, int]:
     """The same as a dict of plain names.
 
     Raises:
-        UsageError: it is no mapping of names and numbers of partitions, each 1 or above.
+        UsageError: it is no mapping of names and numbers of partitions, each from 1 to ``most``.
         InvalidTopicError: Kafka would refuse a name.
     """
     if not isinstance(topics, Mapping):
@@ -127,8 +127,8 @@ def check_new_topics(topics: Mapping[str, int]) -> dict[str, int]:
     for name, count in topics.items():
         check_topic_name(name)
         check_least(f"the number of partitions of {name!r}", count, 1)
-        if count > _INT32_MAX:
-            raise UsageError(f"the number of partitions of {name!r} is {count}; at most {_INT32_MAX}")
+        if count > most:
+            raise UsageError(f"the number of partitions of {name!r} is {count}; at most {most}")
     return {plain_text(name): count for name, count in topics.items()}
 
 

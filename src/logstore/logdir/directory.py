@@ -531,8 +531,9 @@ class LogDirectory:
         """
         Raises:
             UnknownTopicError: there is no such topic.
-            UsageError: the topic is a copy of a leader's, and grows as that does.
+            UsageError: the topic is a copy of a leader's, and grows as that does; or one of a cluster.
         """
+        self.check_not_of_cluster(f"{name!r} does not grow here", "add_partitions()")
         for number in self.topic(name).held_partitions[:1]:
             with suppress(CorruptionError):
                 if self.log(TopicPartition(name, number)).role is Role.FOLLOWER:

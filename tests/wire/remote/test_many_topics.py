@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import logstore
-from logstore.broker.requests import created_at_a_time
+from logstore.broker.requests import NewTopic
+from logstore.clients.asking import at_a_time
 from logstore.config import TopicConfig
 from logstore.errors import InvalidTopicError, TopicExistsError, UsageError
 
@@ -27,9 +28,9 @@ def test_more_than_one_request(store):
 
 def test_as_many_partitions_as_a_request_may_create():
     topics = {**dict.fromkeys([f"t{number}" for number in range(60)], 200), "large": 7_000, "last": 1}
-    some = list(created_at_a_time(topics))
-    assert [sum(each.values()) for each in some] == [5_000, 5_000, 2_000, 7_000, 1]
-    assert {name: count for each in some for name, count in each.items()} == topics
+    some = list(at_a_time([NewTopic(*each) for each in topics.items()]))
+    assert [sum(one.partition_count for one in each) for each in some] == [5_000, 5_000, 2_000, 7_000, 1]
+    assert {one.name: one.partition_count for each in some for one in each} == topics
 
 
 def test_one_is_refused_and_the_others_are_made(store):

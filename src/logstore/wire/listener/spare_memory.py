@@ -28,7 +28,7 @@ _LEAST_BYTES: Final = 16 * 1024 * 1024
 """With less than so much more than at the start there is nothing to gain."""
 _WORTHWHILE_BYTES: Final = 8 * 1024 * 1024
 """If less was given back, the next try is later: what the process holds is in use."""
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_M_KEPT_END, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _POOLS: Final = 1
 _KEPT_BYTES: Final = 64 * 1024 * 1024
 """At the end of the pool."""
@@ -81,7 +81,7 @@ def share_pools() -> None:
     if not said(b"MALLOC_ARENA_MAX"):
         mallopt(_M_ARENA_MAX, _POOLS)
     if not said(b"MALLOC_TRIM_THRESHOLD_") and not said(b"MALLOC_MMAP_THRESHOLD_"):
-        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+        mallopt(_M_KEPT_END, _KEPT_BYTES)
         mallopt(_M_MMAP_THRESHOLD, _LARGEST_BYTES)
 
 
