@@ -61,7 +61,7 @@ def shape_of(source: Path) -> Shape:
     return Shape(
         sorted(name for circle in _circles(_imports(modules)) for name in circle),
         [use for module in modules.items() for use in _private_uses(module)],
-        [name for name, node in functions if (node.end_lineno or 0) - node.lineno >= LONG_LINES],
+        [name for name, node in functions if _line_count(node) >= LONG_LINES],
         [name for name, node in functions if _parameter_count(node) > MANY_PARAMETERS],
         [name for name, text in texts.items() if text.count("\n") > LONG_FILE_LINES],
     )
@@ -129,6 +129,14 @@ def _private_uses(module: Module) -> Iterator[str]:
 
 def _is_private(name: str) -> bool:
     return name.startswith("_") and not name.endswith("__") and name not in _OF_NAMED_TUPLES
+
+
+def _line_count(node: Function) -> int:
+    """From the def to the end, without the docstring."""
+    first = node.body[0]
+    is_docstring = isinstance(first, ast.Expr) and isinstance(getattr(first.value, "value", None), str)
+    docstring_count = (first.end_lineno or 0) - first.lineno + 1 if is_docstring else 0
+    return (node.end_lineno or 0) - node.lineno + 1 - docstring_count
 
 
 def _parameter_count(node: Function) -> int:

@@ -130,49 +130,32 @@ class _HasRecords(Protocol):
     def record_count(self) -> int: ...
 
 
+@dataclass(eq=False, slots=True)
 class LogCounts:
     """What one log has done since it was opened. The log's lock guards it; the numbers of compactions are
     guarded by its turn to compact."""
 
-    __slots__ = (
-        "appended_batch_count",
-        "appended_bytes",
-        "appended_record_count",
-        "compacted_read_bytes",
-        "compacted_written_bytes",
-        "compaction_count",
-        "compaction_failure_count",
-        "compaction_seconds",
-        "deleted_bytes",
-        "deleted_segment_count",
-        "flush_failure_count",
-        "flush_seconds",
-        "write_failure_count",
-        "write_seconds",
-    )
-
-    def __init__(self) -> None:
-        self.appended_batch_count = 0
-        self.appended_record_count = 0
-        """Markers of transactions among them."""
-        self.appended_bytes = 0
-        self.write_failure_count = 0
-        """Writes that the disk refused; each was undone."""
-        self.write_seconds: Histogram | None = None
-        """The time of each write to the active segment. None before the first, as the other two: most logs of
-        a large store are idle."""
-        self.flush_failure_count = 0
-        self.flush_seconds: Histogram | None = None
-        """The time of each flush that had anything to flush: one fsync for each segment."""
-        self.deleted_segment_count = 0
-        """By retention and by ``delete_before``."""
-        self.deleted_bytes = 0
-        self.compaction_count = 0
-        """Compactions that had anything to do."""
-        self.compaction_failure_count = 0
-        self.compacted_read_bytes = 0
-        self.compacted_written_bytes = 0
-        self.compaction_seconds: Histogram | None = None
+    appended_batch_count: int = 0
+    appended_record_count: int = 0
+    """Markers of transactions among them."""
+    appended_bytes: int = 0
+    write_failure_count: int = 0
+    """Writes that the disk refused; each was undone."""
+    write_seconds: Histogram | None = None
+    """The time of each write to the active segment. None before the first, as the other two: most logs of a
+    large store are idle."""
+    flush_failure_count: int = 0
+    flush_seconds: Histogram | None = None
+    """The time of each flush that had anything to flush: one fsync for each segment."""
+    deleted_segment_count: int = 0
+    """By retention and by ``delete_before``."""
+    deleted_bytes: int = 0
+    compaction_count: int = 0
+    """Compactions that had anything to do."""
+    compaction_failure_count: int = 0
+    compacted_read_bytes: int = 0
+    compacted_written_bytes: int = 0
+    compaction_seconds: Histogram | None = None
 
     def note_write(self, headers: Sequence[_HasRecords], size_bytes: int, seconds: float) -> None:
         """Batches were written, in one write. Cost: 0.25 µs for one."""

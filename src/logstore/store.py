@@ -11,7 +11,7 @@ import re
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import UUID
@@ -203,7 +203,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         self._broker_lock = threading.Lock()
         """Guards its making."""
         if isinstance(directory, LogDirectory):
-            names = directory.topic_names()
+            names = directory.catalogue
             if TRANSACTIONS_TOPIC in names and _is_own(directory, TRANSACTIONS_TOPIC):
                 self._finish_transactions(directory)
             if not directory.was_clean and (OFFSETS_TOPIC in names or SHARE_STATE_TOPIC in names):
@@ -256,7 +256,8 @@ class Store(BoundToProcess, Mapping[str, Topic]):
     # Topics
 
     def __getitem__(self, name: str) -> Topic:
-        name = plain_text(name)
+        if type(name) is not str:
+            name = plain_text(name)
         self._directory.topic(name)  # there is one
         topic = self._topics.get(name)
         if topic is None:
@@ -954,7 +955,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
                 self._committed = CommittedOffsets(self._directory)
             return self._committed
 
-    def _set_offsets_back(self, directory: LogDirectory, names: list[str]) -> None:
+    def _set_offsets_back(self, directory: LogDirectory, names: Container[str]) -> None:
         """After a crash: see :meth:`.CommittedOffsets.set_back`. Of a log that is one of several replicas,
         another one may have what is missing here."""
         ends = {log.partition: log.log_end_offset for log in directory.logs() if log.role is Role.ALONE}

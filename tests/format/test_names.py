@@ -18,6 +18,7 @@ from logstore.format.names import (
     check_topic_name,
     deleted_directory_name,
     has_name_clash,
+    match_topic_name,
     parse_directory_name,
     parse_segment_file_name,
     partition_directory_name,
@@ -37,6 +38,7 @@ partitions = st.integers(0, MAX_PARTITION)
 @pytest.mark.parametrize("name", ["a", "A9._-", "...", "-", "__consumer_offsets", LONGEST])
 def test_topic_name_legal(name):
     check_topic_name(name)
+    assert match_topic_name(name)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +47,7 @@ def test_topic_name_legal(name):
 def test_topic_name_illegal(name):
     with pytest.raises(InvalidTopicError):
         check_topic_name(name)
+    assert not (isinstance(name, str) and match_topic_name(name))
 
 
 def test_dot_and_underscore_clash():

@@ -8,7 +8,7 @@ from logstore.errors import CorruptionError, StorageError
 from logstore.files import OsFiles
 from logstore.format.batch import decode_batch
 from logstore.spark import flush_ahead, staging
-from logstore.spark.staging import is_name_of, is_staged_name, read_staged, staged_name
+from logstore.spark.staging import is_staged_name, read_staged, staged_among, staged_name
 from logstore.testing import FAULTS, FaultyFiles
 from tests.page_cache import cached_pages, forget, needs_mincore
 from tests.spark.staged import SINK, Place
@@ -135,13 +135,13 @@ def test_what_is_let_go_leaves_the_memory_of_the_system(tmp_path, monkeypatch):
 def test_names_tell_sink_and_batch():
     name = staged_name("a/b c", 12, 3)
     assert is_staged_name(name)
-    assert is_name_of(name, "a/b c", up_to=12)
-    assert not is_name_of(name, "a/b c", up_to=11)
-    assert not is_name_of(name, "other", up_to=12)
+    assert staged_among([name], "a/b c", up_to=12) == {name: True}
+    assert staged_among([name], "a/b c", up_to=11) == {name: False}
+    assert staged_among([name], "other", up_to=12) == {name: False}
     assert staged_name("a/b c", 12, 3) != name
-    for foreign in ("topics.json", "t-0", name + ".tmp", "x" + name, "spark-1-2-3-4.staged"):
-        assert not is_staged_name(foreign)
-        assert not is_name_of(foreign, "a/b c", up_to=99)
+    foreign = ["topics.json", "t-0", name + ".tmp", "x" + name, "spark-1-2-3-4.staged"]
+    assert not any(map(is_staged_name, foreign))
+    assert staged_among(foreign, "a/b c", up_to=99) == {}
 
 
 def test_staged_files_are_no_part_of_the_store(place):

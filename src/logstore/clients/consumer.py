@@ -113,29 +113,29 @@ class Consumer(BoundToProcess):
         if assigned and self._topics.names:
             raise UsageError("a consumer has topics or partitions, not both")
         self._positions.assign(assigned)
-        self._on_assigned, self._on_revoked, self._on_lost = (
-            on_assigned,
-            on_revoked,
-            on_revoked if on_lost is None else on_lost,
-        )
+        self._on_assigned, self._on_revoked = on_assigned, on_revoked
+        self._on_lost = on_revoked if on_lost is None else on_lost
         self._membership: Membership | None = None
         if self._topics.names:
             found = self._topics.partitions()  # or there is no such topic
             if self.group is None:
                 self._positions.assign(found)
-        if self._topics.names and self.group is not None:
-            self._membership = self._commits.membership = Membership(
-                broker,
-                self.group,
-                self._topics.names,
-                assignors=chosen,
-                instance_id=self.config.group_instance_id,
-                config=self.config,
-                clock=self._clock,
-                count_partitions=self._topics.count_partitions,
-                give_up=self._give_up,
-                take=self._take_over,
-            )
+            else:
+                self._membership = self._commits.membership = self._new_membership(self.group, chosen)
+
+    def _new_membership(self, group: str, assignors: tuple[Assignor, ...]) -> Membership:
+        return Membership(
+            self._broker,
+            group,
+            self._topics.names,
+            assignors=assignors,
+            instance_id=self.config.group_instance_id,
+            config=self.config,
+            clock=self._clock,
+            count_partitions=self._topics.count_partitions,
+            give_up=self._give_up,
+            take=self._take_over,
+        )
 
     # What it reads
 

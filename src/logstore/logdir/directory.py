@@ -36,7 +36,7 @@ from logstore.errors import (
 )
 from logstore.files import Files
 from logstore.format.names import check_new_topic_name
-from logstore.logdir.catalogue import MAX_PARTITIONS, TopicEntry
+from logstore.logdir.catalogue import MAX_PARTITIONS, TopicEntry, TopicState
 from logstore.logdir.held import check_numbers, not_held
 from logstore.logdir.identity import (
     BACKUP_NAME,
@@ -159,7 +159,7 @@ class LogDirectory:
             return self._cleaner
 
     def _start_cleaner_for(self, topic: TopicEntry) -> None:
-        if topic.config.compacts and self.config.log_cleaner_enable:
+        if self.config.log_cleaner_enable and topic.config.compacts:
             self.cleaner.start()
 
     # Opening
@@ -373,7 +373,8 @@ class LogDirectory:
         self.check_open()
         if type(name) is not str:
             name = plain_text(name)
-        return self._topics.get(name) if type(name) is str else None
+        topic = self._topics.entries.get(name) if type(name) is str else None
+        return topic if topic is not None and topic.state is TopicState.LIVE else None
 
     def config_of(self, name: str) -> TopicConfig:
         """The settings of a topic.
@@ -856,7 +857,8 @@ class LogDirectory:
         self.context.scheduler.stop()
 
     def _close_locked(self) -> None:
-        self._topics.remove_directories(self._gone)
+        if self._gone:
+            self._topics.remove_directories(self._gone)
         try:
             for_each(_close_log, self.logs(), at_a_time=flushed_at_a_time(self._files))
         finally:

@@ -67,7 +67,8 @@ class TopicTable:
         self._path = home.path
         self._default = default
         self._catalogue = CatalogueWriter(files, home.path)
-        self._entries: dict[str, TopicEntry] = {}
+        self.entries: dict[str, TopicEntry] = {}
+        """All of them by name, in any state: another mapping after each change."""
         self.adopted: set[str] = set()
         """Topics found at this open without a catalogue entry."""
         self._is_stored = False
@@ -82,15 +83,10 @@ class TopicTable:
         return sorted(entry.name for entry in self.live())
 
     def live(self) -> list[TopicEntry]:
-        return [entry for entry in self._entries.values() if entry.state is TopicState.LIVE]
-
-    @property
-    def entries(self) -> Mapping[str, TopicEntry]:
-        """All of them by name, in any state: another mapping after each change."""
-        return self._entries
+        return [entry for entry in self.entries.values() if entry.state is TopicState.LIVE]
 
     def get(self, name: str) -> TopicEntry | None:
-        entry = self._entries.get(name)
+        entry = self.entries.get(name)
         return entry if entry is not None and entry.state is TopicState.LIVE else None
 
     def directory_of(self, partition: TopicPartition) -> str:
@@ -119,14 +115,14 @@ class TopicTable:
             entries[name] = entry_of_directories(name, topic_id, numbers, self._default)
             self.adopted.add(name)
             self._is_stored = False
-        self._entries = entries
+        self.entries = entries
 
     def finish_interrupted(self) -> None:
         """Finish interrupted creations and deletions, and remove what deletions left."""
-        for entry in list(self._entries.values()):
+        for entry in list(self.entries.values()):
             if entry.state is TopicState.CREATING:
                 self._make_directories([(entry, entry.held_partitions)])
-                self._show({**self._entries, entry.name: entry.in_state(TopicState.LIVE)})
+                self._show({**self.entries, entry.name: entry.in_state(TopicState.LIVE)})
             elif entry.state is TopicState.DELETING:
                 inform("deleted topic %r: what delete_topic had begun is finished", entry.name)
                 self._left += self._take_away(entry)
@@ -138,7 +134,7 @@ class TopicTable:
                 )
                 self._left += self._take_parts_away(entry)
         if not self._is_stored or self._implied:
-            self._store(self._entries)
+            self._store(self.entries)
             self._tell_implied()
         if not self._left:
             return
@@ -173,8 +169,8 @@ class TopicTable:
                 partition directory of that name was put there since the store was opened.
         """
         self._check_free(topic.name, beside)
-        if topic.name in self._entries:
-            self._finish_failed(self._entries[topic.name])
+        if topic.name in self.entries:
+            self._finish_failed(self.entries[topic.name])
         wanted = topic.topic_id
         entry = TopicEntry(
             name=topic.name,
@@ -200,15 +196,15 @@ class TopicTable:
 
     def undo(self, name: str) -> None:
         """Undo a failed creation. If that fails too, the next open finishes the creation or the undoing."""
-        entry = self._entries.get(name)
+        entry = self.entries.get(name)
         if entry is not None and entry.state is TopicState.CREATING:
             with contextlib.suppress(LogstoreError):  # the original error says more
                 self._finish_failed(entry)
 
     def _finish_failed(self, entry: TopicEntry) -> None:
         """Remove what a failed creation or deletion left."""
-        self._show({**self._entries, entry.name: entry.in_state(TopicState.DELETING)})
-        self._store(self._entries)
+        self._show({**self.entries, entry.name: entry.in_state(TopicState.DELETING)})
+        self._store(self.entries)
         self.take_out(entry)
 
     def _check_free(self, name: str, beside: Sequence[TopicEntry]) -> None:
@@ -216,14 +212,14 @@ class TopicTable:
             raise TopicExistsError(f"topic {name!r} exists already; require_topic() returns it")
         if "." not in name and "_" not in name:
             return  # no name is like it, however many there are
-        for other in chain(self._entries.values(), beside):
+        for other in chain(self.entries.values(), beside):
             if other.name != name and has_name_clash(other.name, name):
                 raise TopicExistsError(
                     f"topic {name!r} clashes with {other.name!r}: Kafka treats . and _ as the same"
                 )
 
     def _is_free(self, topic_id: uuid.UUID, beside: Sequence[TopicEntry]) -> bool:
-        return all(each.topic_id != topic_id for each in chain(self._entries.values(), beside))
+        return all(each.topic_id != topic_id for each in chain(self.entries.values(), beside))
 
     def _check_vacant(self, entry: TopicEntry, numbers: Iterable[int]) -> None:
         for number in numbers:
@@ -292,12 +288,12 @@ class TopicTable:
         """Remove a hidden topic; returns its directories under their new names, for
         :meth:`remove_directories`."""
         renamed = self._take_away(entry)
-        self._store(self._entries)
+        self._store(self.entries)
         return renamed
 
     def _take_away(self, entry: TopicEntry) -> list[str]:
         renamed = self._forget_and_rename(entry, self._partitions_ever(entry))
-        self._show({name: other for name, other in self._entries.items() if name != entry.name})
+        self._show({name: other for name, other in self.entries.items() if name != entry.name})
         return renamed
 
     def _forget_and_rename(self, entry: TopicEntry, partitions: Sequence[TopicPartition]) -> list[str]:
@@ -327,12 +323,12 @@ class TopicTable:
         """Remove the hidden partitions of a topic; returns the topic, and the partitions' directories under
         their new names, for :meth:`remove_directories`."""
         renamed = self._take_parts_away(entry)
-        self._store(self._entries)
-        return self._entries[entry.name], renamed
+        self._store(self.entries)
+        return self.entries[entry.name], renamed
 
     def _take_parts_away(self, entry: TopicEntry) -> list[str]:
         renamed = self._forget_and_rename(entry, [TopicPartition(entry.name, n) for n in entry.letting_go])
-        self._show({**self._entries, entry.name: replace(entry, letting_go=())})
+        self._show({**self.entries, entry.name: replace(entry, letting_go=())})
         return renamed
 
     def _partitions_ever(self, entry: TopicEntry) -> list[TopicPartition]:
@@ -379,12 +375,12 @@ class TopicTable:
         return entry
 
     def _put_all(self, entries: Sequence[TopicEntry]) -> None:
-        changed = {**self._entries, **{entry.name: entry for entry in entries}}
+        changed = {**self.entries, **{entry.name: entry for entry in entries}}
         self._store(changed)
         self._show(changed)
 
     def _show(self, entries: dict[str, TopicEntry]) -> None:
-        self._entries = entries
+        self.entries = entries
         self._is_stored = False
 
     def _store(self, entries: dict[str, TopicEntry]) -> None:

@@ -16,7 +16,14 @@ from logstore.format.loops import scan_batches
 from logstore.model import Isolation, ProducerIdentity
 from logstore.partition.log import Log
 from logstore.spark.ledger import SEQUENCE_COUNT, Place, Prepared
-from logstore.spark.placing import NOT_OURS, Placed, Placing, is_to_move, producer_id_of
+from logstore.spark.placing import (
+    MOVED_FROM_BYTES,
+    NOT_OURS,
+    Placed,
+    Placing,
+    is_to_move,
+    producer_id_of,
+)
 from logstore.spark.staging import StagedBatch, StagedFile, StagedPart, Target
 
 _NOT_LINKED: Final = NOT_OURS | {errno.EXDEV, errno.EMLINK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
@@ -36,7 +43,8 @@ class Adoption:
         """
         Args:
             logs: the logs of the batch's targets that still exist.
-            placed: the files whose batches have got their places, without a crash since.
+            placed: the files whose batches have got their places, for a batch that was prepared just now:
+                none of its records is in a log. None for one that an earlier commit has left prepared.
         """
         self._sink = prepared.sink
         self._producer_id = producer_id_of(prepared.sink)
@@ -44,7 +52,10 @@ class Adoption:
         self._placed = placed or {}
         self._places = {place.target: place for place in prepared.places}
         self._logs = logs
-        self._there = {target: self._count_there(log, self._places[target]) for target, log in logs.items()}
+        self._there = {
+            target: self._count_there(log, self._places[target]) if placed is None else 0
+            for target, log in logs.items()
+        }
         self._passed = dict.fromkeys(logs, 0)
 
     @property
@@ -119,7 +130,9 @@ class Adoption:
         """Make a file a segment; False if it must be copied instead."""
         target, _, record_count = staged.parts[0]
         log = self._logs.get(target)
-        if log is None or not is_to_move(staged, log.config) or self._passed[target] < self._there[target]:
+        if log is None or staged.size_bytes < MOVED_FROM_BYTES or self._passed[target] < self._there[target]:
+            return False
+        if not is_to_move(staged, log.config):
             return False
         if self._placed.get(staged.name) != log.log_end_offset:
             place = Place(target, log.log_end_offset, self._sequence_of_next(target), record_count)

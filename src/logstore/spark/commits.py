@@ -26,6 +26,7 @@ from __future__ import annotations
 import contextlib
 import enum
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from logstore.arguments import check_list, shown
@@ -39,18 +40,20 @@ from logstore.errors import (
 )
 from logstore.files import Files, OsFiles, Removals
 from logstore.logdir.upkeep import flush_each
+from logstore.model import TopicPartition
 from logstore.partition.log import Log
 from logstore.spark.adoption import Adoption
 from logstore.spark.flush_ahead import FlushAhead
 from logstore.spark.ledger import Done, Ledger, Place, Prepared
-from logstore.spark.placing import Placed, Placing, is_to_move, producer_id_of
-from logstore.spark.staging import StagedFile, Target, is_name_of, is_staged_name
+from logstore.spark.placing import MOVED_FROM_BYTES, Placed, Placing, is_to_move, producer_id_of
+from logstore.spark.staging import StagedFile, Target, staged_among
 from logstore.store import Store, open_store
 from logstore.turns import flushed_at_a_time, take_turns
 from logstore.warning import inform, warn
 
 STRAY_AFTER_MS: Final = 2 * 24 * 3600 * 1000
 """A staged file last written this long ago belongs to a dead job."""
+_CONFIG: Final = StoreConfig(log_cleaner_enable=False)  # no threads for so short a time
 
 
 reached: Callable[[str], None] = lambda step: None  # noqa: E731
@@ -74,9 +77,8 @@ def opened(
     Raises:
         LockedError: another process had it open the whole time; names it.
     """
-    config = StoreConfig(log_cleaner_enable=False)  # no threads for so short a time
     store = open_store(
-        path, create=False, config=config, files=files, clock=clock, timeout=lock_timeout_ms / 1000
+        path, create=False, config=_CONFIG, files=files, clock=clock, timeout=lock_timeout_ms / 1000
     )
     with store:
         yield store
@@ -137,7 +139,7 @@ class Commits:
         self._ledger.note(prepared)
         reached("after prepared")
         self._append(prepared, plan.logs, plan.placed)
-        self._ledger.tidy(self._clock.now_ms())
+        self._ledger.tidy(self._clock)
         return Outcome.COMMITTED
 
     def finish_all(self) -> list[tuple[str, int]]:
@@ -190,7 +192,7 @@ class Commits:
 
         def check(staged: StagedFile) -> None:
             target = staged.parts[0].target
-            if is_to_move(staged, logs[target].config):
+            if staged.size_bytes >= MOVED_FROM_BYTES and is_to_move(staged, logs[target].config):
                 place = places[target].behind(before[staged.name])
                 if self._placing.place(staged, logs[target], place, sink):
                     placed[staged.name] = place.end_offset
@@ -206,12 +208,12 @@ class Commits:
         Raises:
             UnknownTopicError: the topic was deleted; another one may have its name.
         """
-        topic = self._store[target.topic]
-        if str(topic.topic_id) != target.topic_id:
+        directory = self._store.directory
+        if str(directory.topic(target.topic).topic_id) != target.topic_id:
             raise UnknownTopicError(
                 f"topic {target.topic!r} was deleted and created again while the rows were being written"
             )
-        return topic[target.partition]
+        return directory.log(TopicPartition(target.topic, target.partition))
 
     # After the commit point
 
@@ -237,7 +239,7 @@ class Commits:
                 self._note_done(prepared, prepared.batch_id - 1)
                 return
             adoption = Adoption(self._in_sequence(prepared, logs), logs, self._placing)
-        with FlushAhead(lambda: flush_each([*logs.values()], self._files)) as ahead:
+        with FlushAhead(partial(flush_each, [*logs.values()], self._files)) as ahead:
             for staged in prepared.files:
                 for size_bytes in adoption.adopt(staged):
                     ahead.note(size_bytes)
@@ -281,12 +283,11 @@ class Commits:
         that a prepared batch needs. What the disk refuses to remove stays for the next time."""
         needed, removals = self._ledger.staged_names(), Removals(self._files)
         dead_ms = self._clock.now_ms() - STRAY_AFTER_MS
-        for name, is_directory in self._files.list_directory(self._path):
-            if is_directory or name in needed or not is_staged_name(name):
-                continue
+        files = [entry.name for entry in self._files.list_directory(self._path) if not entry.is_directory]
+        for name, is_done in staged_among(files, sink, up_to=up_to).items():
             path = f"{self._path}/{name}"
             with contextlib.suppress(StorageError):
-                if is_name_of(name, sink, up_to=up_to) or self._files.modified_ms(path) < dead_ms:
+                if name not in needed and (is_done or self._files.modified_ms(path) < dead_ms):
                     removals.remove(path)
         if removals.count:
             what = (

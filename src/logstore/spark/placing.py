@@ -44,9 +44,9 @@ def producer_id_of(sink: str) -> int:
 
 
 def is_to_move(staged: StagedFile, config: TopicConfig) -> bool:
-    """Whether a file becomes a segment of a topic with these settings, if the disk allows it. Not with
-    ``LogAppendTime``, which would replace the timestamps."""
-    least_bytes = max(MOVED_FROM_BYTES, config.segment_bytes // _SEGMENTS_FOR_ONE)
+    """Whether a file of at least :data:`MOVED_FROM_BYTES` becomes a segment of a topic with these settings,
+    if the disk allows it. Not with ``LogAppendTime``, which would replace the timestamps."""
+    least_bytes = config.segment_bytes // _SEGMENTS_FOR_ONE
     return (
         len(staged.parts) == 1
         and least_bytes <= staged.size_bytes <= config.segment_bytes

@@ -14,7 +14,7 @@ import contextlib
 import hashlib
 import re
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from logstore.errors import CorruptionError, StorageError
@@ -84,10 +84,10 @@ def is_staged_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def is_name_of(name: str, sink: str, *, up_to: int) -> bool:
-    """Whether it is the name of a staged file of a sink's batch up to ``up_to``."""
-    found = _NAME.fullmatch(name)
-    return found is not None and name.startswith(_prefix(sink)) and int(found["batch"]) <= up_to
+def staged_among(names: Iterable[str], sink: str, *, up_to: int) -> dict[str, bool]:
+    """The staged files among files of these names, and whether each is of a sink's batch up to ``up_to``."""
+    prefix, found = _prefix(sink), filter(None, map(_NAME.fullmatch, names))
+    return {each[0]: each[0].startswith(prefix) and int(each["batch"]) <= up_to for each in found}
 
 
 class StagedWriter:

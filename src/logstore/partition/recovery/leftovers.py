@@ -46,6 +46,11 @@ def list_segment_files(files: Files, directory: str) -> Names:
     return parse_segment_file_names(list_files(files, directory))
 
 
+def list_snapshots(files: Files, directory: str) -> list[int]:
+    """The offsets of the producer snapshots, ascending."""
+    return snapshot_offsets(list_segment_files(files, directory))
+
+
 def list_files(files: Files, directory: str) -> list[str]:
     """The names of all files."""
     return [entry.name for entry in files.list_directory(directory) if not entry.is_directory]

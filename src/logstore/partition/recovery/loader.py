@@ -26,6 +26,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
+from typing import cast
 
 from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, LogstoreError, UnsupportedVersionError
@@ -110,7 +111,7 @@ class Loader:
         """
         self.report, self._stored = RecoveryReport(was_clean=self.is_clean), stored
         left = Removals(self.files)
-        self._left = left.files
+        self._left = cast(Files, left)
         try:
             return self._load(names)
         finally:
@@ -119,9 +120,8 @@ class Loader:
     def _load(self, names: Sequence[str]) -> LoadedLog:
         self._found = clean_leftovers(self._left, self.directory, names)
         self._is_unwritten = has_failed_flush(self.files, self.directory, names)
-        stored_epochs = self._stored.epochs
         segments, log_end_offset = self._load_segments(self._found.bases)
-        if stored_epochs is None and not self._was_all_read(segments):
+        if self._stored.epochs is None and not self._was_all_read(segments):
             self._rebuild_epochs(segments)
         self._check_log_start(log_end_offset)
         log_start = max(self.log_start_offset or 0, segments[0].base_offset)
@@ -133,7 +133,7 @@ class Loader:
             log_start if self.log_start_offset is not None else -1,
             log_end_offset + (log_end_offset == log_start),
         )
-        if self.epochs.entries != (stored_epochs.entries if stored_epochs is not None else ()):
+        if self.epochs.entries != (self._stored.epochs or ()):
             sidecars.write_epochs(self.files, self.directory, self.epochs)
         producers = self._load_producers(segments, log_end_offset)
         return LoadedLog(
@@ -465,7 +465,7 @@ class Loader:
 
     def _forget_read(self) -> None:
         """Go back to what is stored, before the segments are read from the first one on."""
-        self.epochs = LeaderEpochs(stored.entries if (stored := self._stored.epochs) else ())
+        self.epochs = LeaderEpochs(self._stored.epochs or ())
         self._with_epochs.clear()
         self._quiet_ranges.clear()
 

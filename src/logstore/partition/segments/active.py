@@ -131,6 +131,10 @@ class ActiveSegment(Segment):
         elif size_bytes >= HEADER_BYTES:
             self.rolling_timestamp_ms = decode_header(self.read_at(0, HEADER_BYTES)).max_timestamp_ms
 
+    def read_indexes(self) -> None:
+        """Use the indexes found beside the segment, or empty ones if they cannot be used."""
+        self.indexes.read_files(self._files)
+
     def look_for_other_names(self) -> None:
         """Find out whether the file has another name, for example in a backup. Such a file is never changed
         in place: before the first change, a copy takes this name. The caller makes sure that the file gets no
@@ -437,6 +441,6 @@ class ActiveSegment(Segment):
 def open_active(segment: ActiveSegment) -> ActiveSegment:
     """Give a segment that exists on disk the indexes found beside it, or empty ones if they cannot be used.
     The caller must still check them and add the part behind their last entries."""
-    segment.indexes.read_files()
+    segment.read_indexes()
     segment.look_for_other_names()
     return segment

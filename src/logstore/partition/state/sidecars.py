@@ -38,7 +38,8 @@ class Stored(NamedTuple):
     """What the small files say of a log that is opened."""
 
     role: Role
-    epochs: LeaderEpochs | None
+    epochs: tuple[EpochEntry, ...] | None
+    """None if there is no file, or a damaged one: they can be rebuilt from the batches."""
     cuts: tuple[tuple[int, int], ...]
 
 
@@ -60,13 +61,15 @@ def read_epochs(files: Files, directory: str) -> LeaderEpochs | None:
     Raises:
         UnsupportedVersionError: the file is from a newer version.
     """
-    return _epochs_in(read_small_file(files, f"{directory}/{EPOCHS_NAME}", MAX_EPOCHS_BYTES), directory)
+    data = read_small_file(files, f"{directory}/{EPOCHS_NAME}", MAX_EPOCHS_BYTES)
+    entries = _epochs_in(data, directory)
+    return None if entries is None else LeaderEpochs(entries)
 
 
-def _epochs_in(data: bytes | None, directory: str) -> LeaderEpochs | None:
+def _epochs_in(data: bytes | None, directory: str) -> tuple[EpochEntry, ...] | None:
     path = f"{directory}/{EPOCHS_NAME}"
     try:
-        return LeaderEpochs(decode_epoch_checkpoint(data)) if data else None
+        return tuple(decode_epoch_checkpoint(data)) if data else None
     except UnsupportedVersionError as error:
         raise UnsupportedVersionError(f"{error} ({path})") from None
     except (CorruptionError, UsageError) as error:

@@ -19,10 +19,7 @@ from logstore.errors import LeaderFencedError, UnknownLeaderEpochError, UsageErr
 from logstore.format.snapshot import ProducerSnapshotEntry
 from logstore.model import IS_REPLICA, Role, TopicPartition
 from logstore.partition.reading.view import LogView, Truncations
-from logstore.partition.recovery.leftovers import (
-    list_segment_files,
-    snapshot_offsets,
-)
+from logstore.partition.recovery.leftovers import list_snapshots
 from logstore.partition.recovery.loaded import LoadedLog
 from logstore.partition.segments.active import ActiveSegment
 from logstore.partition.segments.segment import Segment
@@ -299,7 +296,7 @@ class LogState:
         self.coming_snapshots.pop(offset, None)
         bases = {segment.base_offset for segment in self.segments}
         if known is None:
-            known = snapshot_offsets(list_segment_files(self.context.files, self.directory))
+            known = list_snapshots(self.context.files, self.directory)
         for previous in known:
             if previous != offset and previous not in bases:
                 self.context.files.remove(sidecars.snapshot_path(self.directory, previous))
@@ -307,7 +304,6 @@ class LogState:
 
     def _remove_snapshots(self, low: int, high: int | None = None) -> None:
         """Remove the snapshots below ``low`` and, if given, above ``high``."""
-        names = list_segment_files(self.context.files, self.directory)
-        for offset in snapshot_offsets(names):
+        for offset in list_snapshots(self.context.files, self.directory):
             if offset < low or (high is not None and offset > high):
                 self.context.files.remove(sidecars.snapshot_path(self.directory, offset))

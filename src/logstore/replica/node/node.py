@@ -136,39 +136,19 @@ class Node:
             RetriableError: the coordinator cannot be reached.
             CorruptionError: ``users.json`` or ``acls.json`` is damaged; says what to do.
         """
-        check_least("node_id", node_id, 0)
-        if node_id > MAX_NODE_ID:
-            raise UsageError(f"node_id is {node_id}; it must be {MAX_NODE_ID} or below")
+        _check_place(store, node_id, coordinator)
         _check_rest(rack, peer_tls, peer_sasl)
         read_from_followers = check_flag(read_from_followers, "read_from_followers")
-        if replication_factor is not None:
-            check_least("replication_factor", replication_factor, 1)
-            if replication_factor > _MOST_REPLICAS:
-                raise UsageError(f"replication_factor is {replication_factor}; at most {_MOST_REPLICAS}")
-        check_least("replica_lag_time_max_ms", replica_lag_time_max_ms, 1)
-        if follower_replication_throttled_rate is not None:
-            check_least("follower_replication_throttled_rate", follower_replication_throttled_rate, 1)
+        _check_most_replicas(replication_factor)
         balance_seconds = leader_imbalance_check_interval_seconds
-        check_least("leader_imbalance_check_interval_seconds", balance_seconds, 0)
-        if not isinstance(store, Store):
-            raise UsageError(f"store is {shown(store)}; it must be what logstore.open() returns")
-        if not hasattr(coordinator, "cluster_id"):
-            raise UsageError(
-                f"coordinator is {shown(coordinator)}; it must be a FileCoordinator or a ZooKeeperCoordinator"
-            )
-        self.node_id = node_id
-        self.rack = rack
-        self._store = store
-        self._coordinator = coordinator
+        _check_pace(replica_lag_time_max_ms, balance_seconds, follower_replication_throttled_rate)
+        self.node_id, self.rack = node_id, rack
+        self._store, self._coordinator = store, coordinator
         self._lag_ms = replica_lag_time_max_ms
         self._tick_seconds = max(_TICK_SECONDS, min(1.0, replica_lag_time_max_ms / 4_000))
         self._tick_at = 0.0
         self.directory: LogDirectory = store.directory
-        home = self.directory.context.home
-        if home.is_node_here:
-            raise UsageError(f"{store.path} is a running node already: close that one first, or use it")
-        self.directory.join(coordinator.cluster_id, node_id)
-        home.is_node_here, home.has_lost = True, False  # what opening the logs has found is left in a file
+        self._enter()
         self._life = LifeFile(self.directory.files, self.directory.path, node_id)
         self._replicas: dict[TopicPartition, PartitionReplica] = {}
         self._assignment = Assignment(self.directory, node_id, coordinator)
@@ -196,10 +176,7 @@ class Node:
         self._decisions = Decisions(self._rules_of)
         self._adoption = Adoption(self.directory, coordinator)
         self._controlling = Controlling(
-            lambda: self._coordinator.view,
-            self._decisions,
-            self._prepare,
-            balance_seconds,
+            lambda: self._coordinator.view, self._decisions, self._prepare, balance_seconds
         )
         self._broker = self._make_broker(replication_factor, read_from_followers=read_from_followers)
         store.serve_through(self._broker)
@@ -210,6 +187,14 @@ class Node:
         except BaseException:
             self._abandon()
             raise
+
+    def _enter(self) -> None:
+        """Make the directory the node's."""
+        home = self.directory.context.home
+        if home.is_node_here:
+            raise UsageError(f"{home.path} is a running node already: close that one first, or use it")
+        self.directory.join(self._coordinator.cluster_id, self.node_id)
+        home.is_node_here, home.has_lost = True, False  # what opening the logs has found is left in a file
 
     def _begin(self, listener: str, advertised: str | None, settings: dict[str, Any]) -> None:
         self._texts = self._share_texts()
@@ -717,6 +702,32 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<Node {self.node_id} of {self.cluster_id}>"
+
+
+def _check_place(store: Store, node_id: int, coordinator: Coordinator) -> None:
+    check_least("node_id", node_id, 0)
+    if node_id > MAX_NODE_ID:
+        raise UsageError(f"node_id is {node_id}; it must be {MAX_NODE_ID} or below")
+    if not isinstance(store, Store):
+        raise UsageError(f"store is {shown(store)}; it must be what logstore.open() returns")
+    if not hasattr(coordinator, "cluster_id"):
+        raise UsageError(
+            f"coordinator is {shown(coordinator)}; it must be a FileCoordinator or a ZooKeeperCoordinator"
+        )
+
+
+def _check_most_replicas(replication_factor: int | None) -> None:
+    if replication_factor is not None:
+        check_least("replication_factor", replication_factor, 1)
+        if replication_factor > _MOST_REPLICAS:
+            raise UsageError(f"replication_factor is {replication_factor}; at most {_MOST_REPLICAS}")
+
+
+def _check_pace(lag_ms: int, balance_seconds: int, throttled_rate: int | None) -> None:
+    check_least("replica_lag_time_max_ms", lag_ms, 1)
+    if throttled_rate is not None:
+        check_least("follower_replication_throttled_rate", throttled_rate, 1)
+    check_least("leader_imbalance_check_interval_seconds", balance_seconds, 0)
 
 
 def _check_rest(rack: object, peer_tls: object, peer_sasl: object) -> None:
