@@ -7,6 +7,8 @@ import pytest
 from logstore.errors import CorruptionError, UnsupportedVersionError, UsageError
 from logstore.wire.apis import APIS, ApiKey, api_of
 from logstore.wire.headers import (
+    RESPONSE_HEADER,
+    ResponseHeader,
     decode_request,
     decode_request_header,
     decode_response,
@@ -27,7 +29,7 @@ def joined(parts):
 @pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
 def test_flexible_versions_have_flexible_headers(api):
     for version in range(api.first, api.last + 1):
-        is_flexible = api.is_flexible(version)
+        is_flexible = version >= api.first_flexible
         assert request_header_version(api.key, version) == (2 if is_flexible else 1)
         is_exception = api.key is ApiKey.API_VERSIONS
         assert response_header_version(api.key, version) == (1 if is_flexible and not is_exception else 0)
@@ -51,6 +53,14 @@ def test_the_answer_to_api_versions_has_no_tags_in_its_header():
     assert joined(parts) == b"\0\0\0\5" + b"\0\0" + b"\1" + b"\0\0\0\0" + b"\0"
     parts = encode_response(MetadataResponse(), ApiKey.METADATA, 9, correlation_id=5)
     assert joined(parts).startswith(b"\0\0\0\5" + b"\0" + b"\0\0\0\0")
+
+
+@pytest.mark.parametrize("correlation_id", [0, 5, -1, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize("version", [8, 9])
+def test_the_header_of_a_response_is_the_declared_one(version, correlation_id):
+    parts = encode_response(MetadataResponse(), ApiKey.METADATA, version, correlation_id=correlation_id)
+    declared = ResponseHeader(correlation_id)
+    assert parts[0] == RESPONSE_HEADER.encode(declared, response_header_version(ApiKey.METADATA, version))
 
 
 def test_the_header_of_a_version_that_is_not_known_can_be_read():

@@ -12,7 +12,8 @@ from logstore.format.batch import decode_header, encode_batch
 from logstore.format.header import HEADER_BYTES
 from logstore.format.loops import whole_run
 from logstore.model import Isolation
-from logstore.partition.reading.readable import idle_view, published_view
+from logstore.partition.reading.readable import MAX_FETCH_BYTES, fetch_new, published_view
+from logstore.partition.reading.view import LogView
 from logstore.partition.segments.active import ActiveSegment
 from tests.rotation import seed_of_turn
 
@@ -71,13 +72,14 @@ def test_an_idle_reader_is_one_that_a_fetch_gives_nothing(filled, isolation):
         try:
             fetched = log.fetch(offset, isolation=isolation)
         except (OffsetOutOfRangeError, logstore.UsageError):
-            assert idle_view(log, offset, isolation) is None
+            with pytest.raises((OffsetOutOfRangeError, logstore.UsageError)):
+                fetch_new(log, offset, MAX_FETCH_BYTES, isolation, min_one_batch=True)
             continue
-        view = idle_view(log, offset, isolation)
-        assert (view is not None) == (not fetched.data)
-        if view is not None:
-            seen = (view.log_start_offset, view.high_watermark, view.last_stable_offset)
-            assert seen == (fetched.log_start_offset, fetched.high_watermark, fetched.last_stable_offset)
+        found = fetch_new(log, offset, MAX_FETCH_BYTES, isolation, min_one_batch=True)
+        assert isinstance(found, LogView) == (not fetched.data)
+        seen = (found.log_start_offset, found.high_watermark, found.last_stable_offset)
+        assert seen == (fetched.log_start_offset, fetched.high_watermark, fetched.last_stable_offset)
+        assert isinstance(found, LogView) or found == fetched
 
 
 @pytest.mark.skipif(whole_run is None, reason="plain Python takes batch by batch")

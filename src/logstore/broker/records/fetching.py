@@ -31,7 +31,7 @@ from logstore.logdir.directory import LogDirectory
 from logstore.model import Isolation, TopicPartition
 from logstore.partition.log import Log
 from logstore.partition.reading.fetched import Fetched
-from logstore.partition.reading.readable import idle_view
+from logstore.partition.reading.readable import fetch_new
 from logstore.partition.reading.view import LogView
 from logstore.schedule import Task
 
@@ -142,17 +142,17 @@ def _read(
                 found.append(parted)
                 is_enough = True
                 continue
-            view = idle_view(log, each.offset, isolation, epoch)
-            if view is not None:  # as most partitions of most fetches
-                found.append(_nothing(each, view))
-                continue
-            fetched = log.fetch(
+            fetched = fetch_new(
+                log,
                 each.offset,
-                max_bytes=min(each.max_bytes, left_bytes),
-                isolation=isolation,
+                min(each.max_bytes, left_bytes),
+                isolation,
                 min_one_batch=not size_bytes,
                 leader_epoch=epoch,
             )
+            if isinstance(fetched, LogView):  # there is nothing, as in most partitions of most fetches
+                found.append(_nothing(each, fetched))
+                continue
             is_cut_short = fetched.data and fetched.next_offset < _limit(log, isolation, fetched)
         except LogstoreError as error:
             busy.append(len(found))
@@ -275,9 +275,9 @@ def _limit(log: Log, isolation: Isolation, fetched: Fetched) -> int:
 
 
 def _answer(wanted: FetchPartition | KeptPartition, fetched: Fetched) -> FetchedPartition:
-    return FetchedPartition(
+    fields = (
         wanted.partition,
-        ErrorCode.NONE,
+        NONE,
         fetched.data,
         fetched.high_watermark,
         fetched.last_stable_offset,
@@ -286,7 +286,10 @@ def _answer(wanted: FetchPartition | KeptPartition, fetched: Fetched) -> Fetched
         fetched.next_offset,
         None,
         wanted.topic_id,
+        None,
+        NO_NODE,
     )
+    return tuple.__new__(FetchedPartition, fields)
 
 
 def _aborted(fetched: Fetched) -> tuple[AbortedProducer, ...]:

@@ -10,7 +10,6 @@ tagged fields are passed over, as KIP-482 wants.
 from __future__ import annotations
 
 import struct
-import typing
 from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 
@@ -20,7 +19,7 @@ from logstore.model import Bytes
 
 T = TypeVar("T", bound=tuple[Any, ...])
 _Encode = Callable[[list[Bytes], Any], None]
-_Decode = Callable[[Bytes, int, int], tuple[Any, int]]
+_Decode = Callable[[Bytes, int, int], Any]
 
 _VERSION: Final = struct.Struct(">h")
 
@@ -81,7 +80,8 @@ class Message(Generic[T]):
         if decode is None:
             decode = self._decoders[version] = self._compiled(version, Decoder)
         try:
-            return typing.cast("tuple[T, int]", decode(data, position, len(data)))
+            decoded: tuple[T, int] = decode(data, position, len(data))
+            return decoded
         except (struct.error, IndexError):
             what = "ends early"
         except UnicodeDecodeError as error:

@@ -117,9 +117,11 @@ class ReadableLog(BoundToProcess, ABC):
             self.damaged_read_count += 1
         return error
 
-    def _look(self, action: Callable[[LogView], T]) -> T:
-        """The result of an action on the current view, or on a newer one if a file was replaced meanwhile."""
-        view = self._current_view()
+    def _look(self, action: Callable[[LogView], T], view: LogView | None = None) -> T:
+        """The result of an action on the current view, which may be given; or on a newer one if a file was
+        replaced meanwhile."""
+        if view is None:
+            view = self._current_view()
         while True:
             try:
                 return action(view)
@@ -508,12 +510,19 @@ class ReadableLog(BoundToProcess, ABC):
         min_one_batch = check_flag(min_one_batch, "min_one_batch")
         if type(max_bytes) is not int or max_bytes < 0:
             raise UsageError(f"max_bytes is {shown(max_bytes)}; it must be a whole number, 0 or above")
-        if self._ends is None:
-            self._ends = FetchEnds()
+        return self._fetch(None, offset, max_bytes, isolation, min_one_batch)
+
+    def _fetch(
+        self, view: LogView | None, offset: int, max_bytes: int, isolation: Isolation, min_one_batch: bool
+    ) -> Fetched:
+        ends = self._ends
+        if ends is None:
+            ends = self._ends = FetchEnds()
         return self._look(
             lambda view: fetched.fetch(
-                view, offset, max_bytes, isolation, min_one_batch=min_one_batch, ends=self._ends
-            )
+                view, offset, max_bytes, isolation, min_one_batch=min_one_batch, ends=ends
+            ),
+            view,
         )
 
     def follow(
@@ -728,23 +737,29 @@ def known_view(log: ReadableLog) -> LogView:
     return log._known_view()
 
 
-def idle_view(
-    log: ReadableLog, offset: int, isolation: Isolation, leader_epoch: int | None = None
-) -> LogView | None:
-    """The current view, if a reader at the offset has all that it may see: for less than a fetch which says
-    the same. None if it has not, or if the offset is out of range.
+def fetch_new(
+    log: ReadableLog,
+    offset: int,
+    max_bytes: int,
+    isolation: Isolation,
+    *,
+    min_one_batch: bool,
+    leader_epoch: int | None = None,
+) -> Fetched | LogView:
+    """:meth:`ReadableLog.fetch`, for arguments of the right types; or the current view, if a reader at the
+    offset has all that it may see: that costs less than a fetch which says the same.
 
-    Raises:
-        ClosedError, ForkedError: the log cannot be used.
-        LeaderFencedError, UnknownLeaderEpochError, ReadOnlyError: see :meth:`ReadableLog.fetch`.
+    Raises what the fetch raises.
     """
+    if offset < 0 or max_bytes < 0:  # it says what is wrong
+        return log.fetch(offset, max_bytes=max_bytes, isolation=isolation, leader_epoch=leader_epoch)
     view = log._current_view()
-    if not (view.limit_of(isolation) <= offset <= view.log_end_offset and offset >= view.log_start_offset):
-        return None
     if leader_epoch is not None:
         check_epoch(leader_epoch)
         log._check_leader_epoch(leader_epoch)
-    return view
+    if view.limit_of(isolation) <= offset <= view.log_end_offset and offset >= view.log_start_offset:
+        return view
+    return log._fetch(view, offset, max_bytes, isolation, min_one_batch)
 
 
 def published_view(log: ReadableLog) -> LogView:

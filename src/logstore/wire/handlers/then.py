@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from logstore.broker.pending import Pending, Wake, call_wake
+from logstore.broker.pending import Answered, Pending, Wake, call_wake
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -42,6 +42,8 @@ class Then(Generic[T]):
 
 def then(pending: Pending[R], convert: Callable[[R], T]) -> Pending[T]:
     """``convert`` of the result, once it is there."""
+    if isinstance(pending, Answered):
+        return Answered(convert(pending.poll()))
     return Then(pending, convert)
 
 

@@ -62,19 +62,21 @@ def answer(call: Call, request: FetchRequest, version: int) -> Pending[FetchResp
     session = opened.session
     is_committed = request.isolation_level == _READ_COMMITTED
     if session is not None:
-        return _answer_in_session(call, request, session)
-    reading = _Reading.of(call, request, uses_ids=uses_ids)
+        return _answer_in_session(call, request, replica, session)
+    reading = _Reading.of(call, request, uses_ids=uses_ids, is_replica=replica is not None)
     return then(
-        call.broker.fetch(_to_read(call, request, tuple(reading.partitions), reading.refused)),
+        call.broker.fetch(_to_read(call, request, replica, tuple(reading.partitions), reading.refused)),
         lambda result: with_leaders(
             call, FetchResponse(topics=reading.told(result.partitions, is_committed=is_committed))
         ),
     )
 
 
-def _answer_in_session(call: Call, request: FetchRequest, session: FetchSession) -> Pending[FetchResponse]:
+def _answer_in_session(
+    call: Call, request: FetchRequest, replica: Fetcher | None, session: FetchSession
+) -> Pending[FetchResponse]:
     """The same where the client is told of what has changed, and the broker looks at nothing else."""
-    is_replica = _replica(request) is not None
+    is_replica = replica is not None
     session.resolve(
         (
             call.principal,
@@ -86,7 +88,7 @@ def _answer_in_session(call: Call, request: FetchRequest, session: FetchSession)
         lambda topic: _resolved(call, topic, uses_ids=session.uses_ids, is_replica=is_replica),
     )
     refused = session.refused()
-    asked = _to_read(call, request, (), refused)
+    asked = _to_read(call, request, replica, (), refused)
     session.read_at(asked.isolation)
     asked = asked._replace(kept=session.kept)
     if is_replica:
@@ -117,27 +119,27 @@ def _replica(request: FetchRequest) -> Fetcher | None:
 def _to_read(
     call: Call,
     request: FetchRequest,
+    replica: Fetcher | None,
     partitions: tuple[FetchPartition, ...],
     refused: list[tuple[PartitionKey, ErrorCode]],
 ) -> ToRead:
     most_bytes, min_bytes = call.room.take(
         min(request.max_bytes, call.node.config.fetch_max_bytes), request.min_bytes
     )
+    isolation = Isolation.HIGH_WATERMARK
+    if replica is not None:
+        isolation = Isolation.LOG_END
+    elif request.isolation_level == _READ_COMMITTED:
+        isolation = Isolation.COMMITTED
     return ToRead(
         partitions,
         0 if refused else request.max_wait_ms,
         min_bytes,
         most_bytes,
-        _isolation(request),
-        _replica(request),
+        isolation,
+        replica,
         rack=request.rack_id,
     )
-
-
-def _isolation(request: FetchRequest) -> Isolation:
-    if _replica(request) is not None:
-        return Isolation.LOG_END
-    return Isolation.COMMITTED if request.isolation_level == _READ_COMMITTED else Isolation.HIGH_WATERMARK
 
 
 class _Reading(NamedTuple):
@@ -149,9 +151,8 @@ class _Reading(NamedTuple):
     refused: list[tuple[PartitionKey, ErrorCode]]
 
     @classmethod
-    def of(cls, call: Call, request: FetchRequest, *, uses_ids: bool) -> _Reading:
+    def of(cls, call: Call, request: FetchRequest, *, uses_ids: bool, is_replica: bool) -> _Reading:
         known: dict[TopicKey, Resolved] = {}
-        is_replica = _replica(request) is not None
         reading = cls([], [], [])
         for topic in request.topics:
             key = (topic.name, topic.topic_id)
@@ -196,7 +197,9 @@ class _Reading(NamedTuple):
             results = tuple([_result(each, is_committed=is_committed, uses_ids=not name) for each in part])
             topics.append(TopicResult(name, topic_id, results))
             at += count
-        return (*topics, *_by_topic(_results((), self.refused, is_committed=is_committed)))
+        if self.refused:
+            topics += _by_topic(_results((), self.refused, is_committed=is_committed))
+        return tuple(topics)
 
 
 def _results(
