@@ -54,6 +54,8 @@ class State(Enum):
     OPEN = "open"
     RETIRING = "retiring"
     """It takes no new requests, and closes with the last answer."""
+    BROKEN = "broken"
+    """It takes no new requests, and the loop's thread is about to close it."""
     CLOSED = "closed"
 
 
@@ -129,7 +131,11 @@ class Connection:
                 self._waiting.append(question)
                 return
             if self._state is State.OPEN:
-                failure = self._send_locked(question)
+                try:
+                    failure = self._send_locked(question)
+                except BaseException:
+                    self._give_up_locked(question)
+                    raise
             else:
                 failure = Reply(
                     error=ErrorCode.BROKER_NOT_AVAILABLE, message=f"{self.address}: the connection is closed"
@@ -194,6 +200,19 @@ class Connection:
         except OSError:
             outgoing.clear()
         return True
+
+    def _give_up_locked(self, question: Question) -> None:
+        """Ctrl-C has struck while a request was sent, and nobody knows how much of it is on its way: what is
+        sent behind it could not be told from it. Who asked may wait for it all the same, so it fails, too."""
+        self._state = State.BROKEN
+        self._outgoing.clear()
+        if question.is_answered and all(sent.question is not question for sent in self._in_flight):
+            self._in_flight.append(_Sent(question, 0, self._correlation_id, time.monotonic()))
+        self._loop.call_soon(
+            lambda: self._close(
+                ErrorCode.BROKER_NOT_AVAILABLE, f"{self.address}: a request was interrupted while it was sent"
+            )
+        )
 
     # Times
 

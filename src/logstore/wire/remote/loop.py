@@ -125,9 +125,9 @@ class Loop:
                 self._thread = None  # the next call tries again
                 raise RetriableError(f"no thread can be started for a connection: {error}") from None
         elif self._is_asleep:
-            self._is_asleep = False
             with contextlib.suppress(BlockingIOError):  # it is woken already
                 self._wakes.send(b"\0")
+            self._is_asleep = False  # last: Ctrl-C in between must not leave it asleep
 
     def close(self) -> None:
         """End the thread, and wait for that. What is to be done soon or later is done now: it finds that it
