@@ -194,14 +194,15 @@ def test_there_are_enough():
     assert len(MISTAKES) >= 25
 
 
-def test_the_address_of_a_broker_is_no_directory(tmp_path, monkeypatch):
+@pytest.mark.parametrize("opened", [logstore.open, logstore.open_or_connect])
+def test_the_address_of_a_broker_is_no_directory(tmp_path, monkeypatch, opened):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(logstore.UsageError) as raised:
-        logstore.open("127.0.0.1:9092")
+        opened("127.0.0.1:9092")
     assert str(raised.value) == (
         "'127.0.0.1:9092' looks like the address of a broker, and there is no directory of this name: "
         "logstore.connect('127.0.0.1:9092') asks a broker; give './127.0.0.1:9092' to make such a directory"
     )
     assert list(tmp_path.iterdir()) == []
-    logstore.open("./127.0.0.1:9092").close()
-    logstore.open("127.0.0.1:9092").close()
+    opened("./127.0.0.1:9092").close()
+    opened("127.0.0.1:9092").close()

@@ -23,7 +23,7 @@ from logstore.errors import FencedError, LockedError, LogstoreError
 from logstore.files import OsFiles, PathLike, check_path
 from logstore.format.names import SHARED_NAME
 from logstore.schedule import start_thread
-from logstore.store import Store, open_store
+from logstore.store import Store, check_no_address, open_store
 from logstore.warning import inform, is_due, warn
 from logstore.wire.handlers.settings import ListenerConfig
 from logstore.wire.listener.listener import Listener
@@ -65,13 +65,15 @@ def open_or_connect(
         settings: of the connection, see :class:`~logstore.connected.RemoteConfig`.
 
     Raises:
-        UsageError: the path is not a store.
+        UsageError: the path is not a store; or it is not there, and looks like the address of a broker.
         RetriableError: a process has the directory open and does not share it, or does not answer within
             ``request_timeout_ms``.
         StorageError, CorruptionError: this process is the first, and cannot open it.
         InvalidConfigError: an unknown name or a bad value.
     """
-    shared = SharedStore(check_path(path), plain_text(client_id), config, listener, RemoteConfig(**settings))
+    name = check_path(path)
+    check_no_address(name)
+    shared = SharedStore(name, plain_text(client_id), config, listener, RemoteConfig(**settings))
     try:
         shared.check()
     except BaseException:

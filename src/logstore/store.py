@@ -134,7 +134,7 @@ def open_store(
     """
     name = check_path(path)
     create, read_only = check_flags(create=create, read_only=read_only)
-    _check_no_address(name, files)
+    check_no_address(name, files)
     timeout = None if timeout is None else check_timeout(timeout)
     if read_only:
         from logstore.logdir.watched import WatchedDirectory  # a writer needs none
@@ -160,7 +160,7 @@ def open_store(
         raise
 
 
-def _check_no_address(path: str, files: Files | None) -> None:
+def check_no_address(path: str, files: Files | None = None) -> None:
     """
     Raises:
         UsageError: it looks like a broker's address, and no such directory is there: a new store would be

@@ -256,6 +256,8 @@ def test_wrong_arguments(store):
         store.transform("in", "nowhere", same, group="g")
     with pytest.raises(UnknownTopicError):
         store.transform("in", "out", same, group="g", dead_letter_topic="nowhere")
+    with pytest.raises(UsageError, match="round and round; name another topic"):
+        store.transform("in", "out", same, group="g", dead_letter_topic="in")
     for name, value in (("retries", -1), ("workers", 0), ("retry_backoff_ms", 1.5)):
         with pytest.raises(UsageError, match=name):
             store.transform("in", "out", same, group="g", **{name: value})

@@ -20,7 +20,7 @@ from logstore.broker.letters import OFFSET_HEADER, PARTITION_HEADER, REASON_HEAD
 from logstore.clients.consumer import Consumer
 from logstore.clients.producer import Producer
 from logstore.clients.transactions.transaction import Transaction
-from logstore.errors import FencedError, InvalidRecordError, RetriableError
+from logstore.errors import FencedError, InvalidRecordError, RetriableError, UsageError
 from logstore.model import Isolation, NewRecord, Record, TopicPartition
 from logstore.turns import SafeEvent
 from logstore.warning import warn
@@ -80,6 +80,11 @@ def transform_by(
     check_least("retries", retries, 0)
     check_least("retry_backoff_ms", retry_backoff_ms, 0)
     check_least("workers", workers, 1)
+    if dead_letter_topic == source:
+        raise UsageError(
+            f"dead_letter_topic is {source!r}, which is transformed: records that fail would go round and "
+            "round; name another topic"
+        )
     names = {name: settings[name] for name in ("client_id", "user") if name in settings}
     return Transform(
         lambda: clients.consumer(source, group=group, isolation=Isolation.COMMITTED, **settings),
