@@ -101,6 +101,19 @@ def test_a_dry_run_works_beside_a_writer(path):
         assert dict(store.offsets("a"))[("orders", 0)].offset == 3
 
 
+def test_the_group_of_a_queue_is_told_from_one_that_is_not_there(path):
+    with logstore.open(path) as store, store.queue("orders", group="workers") as queue:
+        queue.poll(timeout=5, max_jobs=1)[0].accept()
+    said = (
+        "'workers' is the group of a queue, where 39 jobs wait. Queues are not shown here: store.queues() in"
+    )
+    for options in ([], ["--delete"], ["--reset", "latest", "--dry-run"]):
+        refused = run("groups", path, "workers", *options)
+        assert refused.code == 3
+        assert refused.err.startswith(f"error: {said}")
+    assert answer("lag", path, "workers").err.startswith(said)
+
+
 def test_a_group_is_deleted(path):
     assert run("groups", path, "a", "--delete").err == "group 'a' was deleted, with 2 committed offsets\n"
     assert [row["group"] for row in answer("groups", path, "--json").rows] == ["b"]

@@ -47,6 +47,18 @@ def writing(path: str) -> Iterator[Store]:
         yield store
 
 
+def told_of_queue(store: Store, group: str) -> str | None:
+    """What is said of a group that no consumers have, if it is that of a queue."""
+    with suppress(LogstoreError):  # what is asked for is not there, whatever is stored of queues
+        for each in store.queues():
+            if each.group == group:
+                return (
+                    f"{group!r} is the group of a queue, where {each.waiting_count} jobs wait. Queues are "
+                    "not shown here: store.queues() in a program, and kafka-share-groups.sh, tell of them"
+                )
+    return None
+
+
 def check_store(path: str) -> None:
     """
     Raises:

@@ -9,7 +9,7 @@ import typer
 
 from logstore.cli.commands import Command
 from logstore.cli.errors import WRONG, CommandError
-from logstore.cli.opening import reading, writing
+from logstore.cli.opening import reading, told_of_queue, writing
 from logstore.cli.options import Directory, DryRun, Json, Partitions, Quiet
 from logstore.cli.output import Output, Shape
 from logstore.cli.times import Place, Target, parse_target
@@ -87,6 +87,8 @@ def groups(
     is_change = delete or (reset is not None and not dry_run)
     with (writing if is_change else reading)(directory) as store:
         found = store.groups()
+        if group not in found and (told := told_of_queue(store, group)):
+            raise CommandError(told)
         if reset is not None:
             partitions = [TopicPartition(each, number) for each in topic or () for number in partition or ()]
             _reset(out, found, group, reset, topic, partitions, dry_run)

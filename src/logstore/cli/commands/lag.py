@@ -11,7 +11,7 @@ import typer
 from logstore.cli import streams
 from logstore.cli.commands import Command
 from logstore.cli.errors import CANNOT, FINE, FOUND, explain
-from logstore.cli.opening import reading
+from logstore.cli.opening import reading, told_of_queue
 from logstore.cli.options import Directory, Json, Quiet
 from logstore.cli.output import Output, Shape
 from logstore.errors import CorruptionError, UnknownTopicError
@@ -39,6 +39,8 @@ def lag(directory: Directory, group: GroupName = None, json: Json = False, quiet
     with reading(directory) as store:
         metrics = store.metrics()
         code = _code_of(store) if metrics.incomplete else FINE
+        known = {name for name, _, _ in metrics["logstore_group_committed_offset"]}
+        told = None if group is None or group in known else told_of_queue(store, group)
     lags, ends = metrics["logstore_group_lag"], metrics["logstore_log_high_watermark"]
     rows: list[dict[str, Any]] = [
         LAG(
@@ -59,7 +61,7 @@ def lag(directory: Directory, group: GroupName = None, json: Json = False, quiet
         headings = ("GROUP", "TOPIC", "PARTITION", "COMMITTED", "HIGH WATERMARK", "LAG")
         out.table(headings, (tuple(row.values()) for row in rows))
     if group is not None and not rows:
-        out.remark(f"group {group!r} has committed no offset")
+        out.remark(told or f"group {group!r} has committed no offset")
     for missing in metrics.incomplete:
         streams.tell(f"error: {missing}")
     return code
