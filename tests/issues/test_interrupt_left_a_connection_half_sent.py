@@ -27,7 +27,7 @@ class _Interrupted:
         self.has_struck = False
 
     def __get__(self, instance, owner):
-        return lambda *arguments: self(instance, *arguments)
+        return lambda *arguments, **options: self(instance, *arguments, **options)
 
     def __call__(self, *arguments, **options):
         if self.has_struck or threading.current_thread() is not self._thread:
@@ -64,6 +64,23 @@ def test_the_next_requests_are_answered(tmp_path, monkeypatch, owner, name, behi
             assert len(consumer.poll(timeout=5)) == 1
         eventually(lambda: not store.groups()["g"].members)
         assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"), [(Loop, "call_later"), (Loop, "call_soon"), (connection.Connection, "__init__")]
+)
+def test_a_connection_that_was_being_made_is_given_up_quietly(tmp_path, monkeypatch, caplog, owner, name):
+    with logstore.open(tmp_path) as store, store.share():
+        with monkeypatch.context() as patched:
+            interrupted = _Interrupted(getattr(owner, name), behind=True)
+            patched.setattr(owner, name, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                logstore.connect(tmp_path, request_timeout_ms=200)
+            assert interrupted.has_struck
+        with logstore.connect(tmp_path) as shop:
+            assert shop.topics() == {}
+        time.sleep(0.4)  # what was begun has had its time
+    assert "failed" not in caplog.text
 
 
 def test_a_loop_that_was_not_woken_is_woken_by_the_next(monkeypatch):

@@ -108,6 +108,7 @@ class Connection:
         self._dialing = Dialing(loop, address, tls, self._dialed, self._fail_to_dial)
         limits = ("socket_connection_setup_timeout_ms", "request_timeout_ms")
         self._setup_ms, self._setup_limit = min((getattr(config, each), each) for each in limits)
+        self._setup: Timer | None = None  # for Ctrl-C in the next line
         self._setup = loop.call_later(self._setup_ms, self._setup_is_late)
         loop.call_soon(self._dialing.begin)
 
@@ -356,7 +357,8 @@ class Connection:
 
     def _open(self) -> None:
         """The greeting is over: what has waited goes out."""
-        self._setup.cancel()
+        if self._setup is not None:
+            self._setup.cancel()
         self._was_heard, self._opened_at = False, time.monotonic()
         self.peer = self._greeting.peer
         if self._greeting.lifetime_ms > 0:
@@ -400,7 +402,8 @@ class Connection:
             in_flight, self._in_flight = self._in_flight, deque()
             self._outgoing.clear()
             sock, self._sock = self._sock, None
-        self._setup.cancel()
+        if self._setup is not None:
+            self._setup.cancel()
         if self._sweep is not None:
             self._sweep.cancel()
         self._dialing.cancel()

@@ -157,13 +157,17 @@ class Node:
             if each not in owned and not each.load:
                 each.close()
 
-    def _opened(self, _: Connection) -> None:
+    def _opened(self, connection: Connection) -> None:
         with self._lock:
             self._failures, self._resume, self._why = 0, 0.0, None
+            is_known = any(connection in there for there in self._lanes.values())
+        if not is_known:  # Ctrl-C struck when it was just made
+            connection.close()
 
     def _closed(self, lane: Lane, connection: Connection, code: ErrorCode, why: str) -> None:
         with self._lock:
-            self._lanes[lane].remove(connection)
+            if connection in self._lanes[lane]:
+                self._lanes[lane].remove(connection)
             if code is ErrorCode.BROKER_NOT_AVAILABLE and connection.peer.versions:
                 return  # it was to be closed
             was_first = time.monotonic() >= self._resume
