@@ -67,6 +67,8 @@ class ActiveSegment(Segment):
         self.has_rest = False
         """Whether bytes of a failed append, or those that a power cut left, may lie behind the end, in the
         file or only on the disk. Then :meth:`cut_rest` comes before the next :meth:`append`."""
+        self.interrupt: BaseException | None = None
+        """What came while the last batches were written."""
         self.is_shared = False
         """Whether the file has another name. Then :meth:`own_file` comes before the next :meth:`append`."""
         self._transactions: TransactionIndex | None = None
@@ -241,6 +243,9 @@ class ActiveSegment(Segment):
     def append(self, planned: PlannedAppend) -> None:
         """Write batches at the end of a file that is clear (:attr:`has_rest`, :attr:`is_shared`).
 
+        Ctrl-C comes most often while the system writes, which then ends that all the same. Such an error is
+        left in :attr:`interrupt`, for the caller to raise when all is finished.
+
         Raises:
             StorageError: the write failed, and the file was cut back to its old size, unless that failed
                 too.
@@ -256,6 +261,10 @@ class ActiveSegment(Segment):
         except StorageError:
             self._cut_rest(position)
             raise
+        except BaseException as error:
+            if log.size_bytes() != position + planned.size_bytes:
+                raise
+            self.interrupt = error
         self._is_flushed = False  # a flush may have run during the write
         if self.rolling_timestamp_ms == NO_ROLLING_TIMESTAMP:
             self.rolling_timestamp_ms = planned.newest_ms

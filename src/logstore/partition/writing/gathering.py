@@ -20,11 +20,13 @@ from __future__ import annotations
 import atexit
 import sys
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 from logstore.clock import SystemClock
 from logstore.config import UNLIMITED, TopicConfig
 from logstore.errors import LogstoreError, RetriableError, StorageError
+from logstore.format.batch import NewBatch
 from logstore.format.gathered import Row, record_bytes
 from logstore.format.loops import GatheredRows
 from logstore.model import Role, TopicPartition
@@ -103,8 +105,9 @@ class Gathering:
                         if number >= 0:
                             return self._after_gathering_locked(number)
                 except BaseException as error:
-                    if self.rows.has_failed:  # else nothing was written: an interrupt does no harm
-                        self._guard.poison_if_unexpected(error)
+                    if not self.rows.has_failed:  # nothing was written, or all: an interrupt does no harm
+                        self._core.harmless = error
+                    self._guard.poison_if_unexpected(error)
                     raise
         return self._append_closely(value, key, headers, timestamp_ms, now_ms)
 
@@ -165,7 +168,8 @@ class Gathering:
             else:
                 self.drain_locked()
         except BaseException:
-            self.rows.remove_last()
+            if self.rows.row_count:  # else it was written, and an interrupt came meanwhile
+                self.rows.remove_last()
             raise
 
     def _write_overdue_locked(self, now_ms: int) -> None:
@@ -234,8 +238,9 @@ class Gathering:
             name = f"write {self._partition}"
             self._context.scheduler.after(0, name, self._linger_behind_flush, is_waiting=True)
             return
-        except StorageError:
-            self._linger_after_locked(_RETRY_MS)
+        except BaseException:
+            if self.rows.row_count and self._guard.failure is None:
+                self._linger_after_locked(_RETRY_MS)
             raise
         finally:
             core.may_wait = True
@@ -258,10 +263,17 @@ class Gathering:
         now_ms, core = self._now_ms(), self._core
         end_offset = core.log_end_offset
         try:
-            core.append(self.encoder.encode_gathered(gathered, now_ms), now_ms)
+            core.append(self._encode_gathered(now_ms), now_ms)
         finally:
             if core.log_end_offset != end_offset:  # also if a signal handler has raised an error since
                 gathered.clear()
+
+    def _encode_gathered(self, now_ms: int) -> Sequence[NewBatch]:
+        try:
+            return self.encoder.encode_gathered(self.rows, now_ms)
+        except BaseException as error:
+            self._core.unbegun = error
+            raise
 
     def drain(self) -> None:
         """Write the gathered rows.

@@ -64,6 +64,12 @@ class LogGrowth(LogState):
     """Schedules a flush in the background. Set by the writer, whose parts know each other."""
     is_flush_coming = False
     """Whether one is scheduled."""
+    interrupt: BaseException | None = None
+    """What came while the system wrote, for the end of the append."""
+    harmless: BaseException | None = None
+    """An error that leaves nothing half-way, whatever its type."""
+    unbegun: BaseException | None = None
+    """One that came before a write had changed anything."""
 
     # Appending
 
@@ -94,11 +100,15 @@ class LogGrowth(LogState):
             self.waits.note_gathering()
 
     def after_append(self) -> None:
-        """Wake the threads that wait for records, and schedule the flush."""
+        """Wake the threads that wait for records, and schedule the flush. Raises what came while the system
+        wrote."""
         if self.waits.is_watched:
             self.waits.notify(self.view)
         if not self.is_flush_coming:
             self.flush_soon()
+        if self.interrupt is not None:
+            self.harmless, self.interrupt = self.interrupt, None
+            raise self.harmless
 
     def write(self, planned: PlannedAppend, origin: AppendOrigin, now_ms: int) -> AppendResult:
         """Write prepared batches at the end; :meth:`after_append` follows.
@@ -122,10 +132,8 @@ class LogGrowth(LogState):
                     duplicate.base_offset, duplicate.last_offset, duplicate.timestamp_ms, True
                 )
         base_offset, last_offset = planned.base_offset, planned.last_offset
-        home = self.context.home
-        if not 0 <= now_ms - home.checked_ms < _CHECK_AGAIN_MS:
-            home.check_held()
-            home.checked_ms = now_ms
+        if not 0 <= now_ms - self.context.home.checked_ms < _CHECK_AGAIN_MS:
+            self._check_held(now_ms)
         if last_offset >= MAX_OFFSET:
             raise _beyond_last(planned)
         if planned.size_bytes > self.config.segment_bytes:
@@ -146,6 +154,8 @@ class LogGrowth(LogState):
             self._note_epochs(planned.headers)
             active.append(planned)
             seconds = perf_counter() - started
+            if active.interrupt is not None:
+                self.interrupt, active.interrupt = active.interrupt, None
             if producers is not None:
                 self._finish_transactions(producers)
             self.log_end_offset = self.producers.map_end_offset = last_offset + 1
@@ -159,6 +169,15 @@ class LogGrowth(LogState):
             raise
         self.counts.note_write(planned.headers, planned.size_bytes, seconds)
         return tuple.__new__(AppendResult, (base_offset, last_offset, planned.newest_ms, False))
+
+    def _check_held(self, now_ms: int) -> None:
+        home = self.context.home
+        try:
+            home.check_held()
+        except BaseException as error:
+            self.unbegun = error
+            raise
+        home.checked_ms = now_ms
 
     def adopt_segment(self, path: str, planned: PlannedAppend, now_ms: int) -> None:
         """Turn a file into the active segment. Its batches are durable and continue at the log end.

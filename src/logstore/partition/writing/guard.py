@@ -41,6 +41,7 @@ class Guard:
     """The guard of one log. A change is ``with guard.own_lock(), guard as core: ...``."""
 
     __slots__ = (
+        "_began_at",
         "_close_gate",
         "_context",
         "_directory",
@@ -78,6 +79,8 @@ class Guard:
         self.is_closed = False
         self.core = make_core(self.poison)
         """The state that is changed."""
+        self._began_at = 0
+        """The log end when the current change began."""
 
     def own_lock(self) -> threading.RLock:
         """The lock, to be named before the guard in a ``with`` statement. There the interpreter itself
@@ -95,12 +98,18 @@ class Guard:
         self._close_gate()
         if self.is_closed or self.failure is not None:
             self.check_writable()
-        return self.core
+        core = self.core
+        self._began_at = core.log_end_offset
+        return core
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
+            core = self.core
+            if error is core.unbegun and core.log_end_offset == self._began_at:
+                core.harmless = error
+            core.unbegun = None
             self.poison_if_unexpected(error)
 
     def check_usable(self) -> None:
@@ -168,6 +177,8 @@ class Guard:
     def poison_if_unexpected(self, error: BaseException) -> None:
         """Poison the log, if this error may have left a change half-way. Called with the lock held. A
         LogstoreError means that the change was refused or undone, or that it has already poisoned the log.
-        Any other error may have struck half-way, and a lost directory lock stays lost."""
-        if not isinstance(error, LogstoreError) or type(error) is FencedError:
+        Any other error may have struck half-way, if it is not known to be harmless, and a lost directory lock
+        stays lost."""
+        harmless, self.core.harmless = self.core.harmless, None
+        if type(error) is FencedError or not (isinstance(error, LogstoreError) or error is harmless):
             self.poison(error)
