@@ -319,6 +319,8 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             TopicExistsError: of the first that is refused, when all others were made.
             InvalidTopicError, UsageError: of a wrong name or number of partitions; or ``topics`` is no
                 mapping. None was made.
+            DiskFullError: there was no room. The 64 topics that were being made then are not there, and will
+                not be; all others were made.
             StorageError: the disk failed. The 64 topics that were being made then may be there when the
                 store is opened again; all others were made.
         """
@@ -392,14 +394,12 @@ class Store(BoundToProcess, Mapping[str, Topic]):
     def delete_topic(self, name: str) -> None:
         """Delete a topic, all its records, and the offsets that groups have committed for it. Its logs are
         closed. The files are removed after ``file_delete_delay_ms``, so that readers in other processes can
-        finish.
+        finish; at once if there is no room for the new list of topics.
 
         Raises:
             UnknownTopicError: there is no such topic.
-            StorageError: the disk refused; the topic is still there.
-            DiskFullError: there was no room for the new list of topics, even when the files of the topic's
-                partitions were removed, one after the other, to make it. The topic is still there without
-                them, and can be deleted again.
+            StorageError: the disk refused; the topic is still there. A full disk does not refuse it, as long
+                as directories can be renamed there.
         """
         name = plain_text(name)
         self.check_topics_own()

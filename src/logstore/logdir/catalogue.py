@@ -8,8 +8,9 @@ even if they are the default, so that another version of logstore, with another 
 same records.
 
 A topic is created and deleted in steps that a crash may separate, so an entry has a state. ``creating``: some
-partition directories may be missing, and the next open makes them. ``deleting``: some may be left, and the
-next open removes them. ``live``: a missing directory is damage.
+partition directories may be missing, and the next open finishes or undoes it. ``deleting``: some may be left,
+and the next open removes them. ``live``: a missing directory is damage; but if none is there, and one was
+renamed to a deleted one, the topic was deleted while there was no room to store it.
 
 A directory may hold only some partitions of a topic: the others are in the directories of other brokers. The
 entry then lists the partitions ``held`` here and, until they are removed, those it is ``letting_go``. An

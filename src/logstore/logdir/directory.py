@@ -182,7 +182,18 @@ class LogDirectory:
             for number in topic.held_partitions
         ]
         self._open_logs(wanted, on_progress)
-        self.context.home.store_checkpoints()
+        self._store_what_was_checked()
+
+    def _store_what_was_checked(self) -> None:
+        """Without room for it, the next open checks the logs once more. But a log from elsewhere gets its
+        first recovery point before anything is appended to it."""
+        home = self.context.home
+        try:
+            home.store_checkpoints()
+        except DiskFullError as error:
+            if not all(home.is_point_stored(partition) for partition in self._logs):
+                raise
+            warn("how far the logs were checked is stored when there is room: %s", error)
 
     def _open_logs(
         self, wanted: list[tuple[TopicPartition, TopicEntry]], on_progress: OnProgress | None
@@ -296,12 +307,20 @@ class LogDirectory:
                 is_foreign=topic.name in self._topics.adopted,
             )
             if settle:
-                log.writer.settle()
+                self._settle_or_abandon(log)
             return log
         except StorageError:
             if self._files.is_directory(directory):
                 raise
             raise missing_directory(self._files, self.path, partition) from None
+
+    @staticmethod
+    def _settle_or_abandon(log: Log) -> None:
+        try:
+            log.writer.settle()
+        except BaseException:
+            log.abandon()
+            raise
 
     # Logs
 
@@ -423,7 +442,7 @@ class LogDirectory:
     ) -> TopicEntry:
         """Create a topic. The directory holds the partitions with the numbers ``held``, or all if it is None.
         It gets ``topic_id``, the id of the same topic elsewhere, if that is free here. After a crash the next
-        open finishes the creation.
+        open finishes the creation if all directories were made, and else undoes it.
 
         Raises:
             InvalidTopicError: Kafka would refuse the name, or it is ``__cluster_metadata``.
@@ -602,8 +621,8 @@ class LogDirectory:
                     f"partition {number} is the only one of topic {name!r} that {self.path} holds; "
                     "delete_topic() removes the topic"
                 )
-            log, held = self._logs.get(partition), topic
-            topic = self._store_deletion(lambda: self._topics.hide_parts(held, [number]), held, [number])
+            log = self._logs.get(partition)
+            topic = self._store_letting_go(topic, number)
             inform(
                 "let go partition %s, %d bytes: let_go()",
                 partition,
@@ -615,17 +634,14 @@ class LogDirectory:
         self._remove_later(topic, renamed)
         return topic
 
-    def _store_deletion(
-        self, store: Callable[[], TopicEntry], topic: TopicEntry, numbers: Iterable[int]
-    ) -> TopicEntry:
-        """Store that partitions go, before they do. On a disk that is full to the last byte one after the
-        other goes first, until there is room for that."""
-        for number in numbers:
-            try:
-                return store()
-            except DiskFullError:
-                self._make_room(topic, TopicPartition(topic.name, number))
-        return store()
+    def _store_letting_go(self, topic: TopicEntry, number: int) -> TopicEntry:
+        """Store that a partition goes, before it does. On a disk that is full to the last byte it goes first,
+        which makes room for that."""
+        try:
+            return self._topics.hide_parts(topic, [number])
+        except DiskFullError:
+            self._make_room(topic, TopicPartition(topic.name, number))
+        return self._topics.hide_parts(topic, [number])
 
     def _make_room(self, topic: TopicEntry, partition: TopicPartition) -> None:
         try:
@@ -691,8 +707,7 @@ class LogDirectory:
             topic = self.topic(name)
             self.check_not_of_cluster(f"topic {name!r} is not deleted here", f"delete_topic({name!r})")
             size_bytes = sum(log.written_bytes for log in self._usable_logs() if log.partition.topic == name)
-            live = topic
-            topic = self._store_deletion(lambda: self._topics.hide(live), live, live.held_partitions)
+            aside = self._begin_deletion(topic)
             inform(
                 "deleted topic %r, %d partitions, %d bytes: delete_topic()",
                 name,
@@ -701,9 +716,23 @@ class LogDirectory:
             )
             for number in topic.held_partitions:
                 self._drop(TopicPartition(name, number))
+            if aside:
+                self._topics.take_out_aside(topic, aside)
+                return
             renamed = self._topics.take_out(topic)
             self._gone += renamed
         self._remove_later(topic, renamed)
+
+    def _begin_deletion(self, topic: TopicEntry) -> list[str]:
+        """Store that a topic goes. Without room for that, its directories do; returns their new names."""
+        try:
+            self._topics.hide(topic)
+        except DiskFullError:
+            aside = self._topics.set_aside(topic)
+            if not aside:
+                raise
+            return aside
+        return []
 
     def check_not_of_cluster(self, what: str, call: str | None = None) -> None:
         """
@@ -863,6 +892,7 @@ class LogDirectory:
             for_each(_close_log, self.logs(), at_a_time=flushed_at_a_time(self._files))
         finally:
             self.context.home.store_checkpoints()
+        self._topics.store_marked()
         if not self.damaged and not any(log.needs_reopen for log in self.logs()):
             self.context.home.put_clean_marker()
 

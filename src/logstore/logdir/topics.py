@@ -15,10 +15,12 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from logstore.config import TopicConfig
-from logstore.errors import CorruptionError, LogstoreError, StorageError, TopicExistsError
+from logstore.errors import CorruptionError, DiskFullError, LogstoreError, StorageError, TopicExistsError
 from logstore.files import DirectoryEntry, Files, Removals
 from logstore.format.names import (
+    LOG_SUFFIX,
     DirectoryKind,
+    DirectoryName,
     deleted_directory_name,
     has_name_clash,
     partition_directory_name,
@@ -38,7 +40,7 @@ from logstore.logdir.identity import (
 )
 from logstore.model import TopicPartition
 from logstore.partition.state.home import LogHome
-from logstore.partition.state.sidecars import read_topic_id, write_topic_id
+from logstore.partition.state.sidecars import METADATA_NAME, read_topic_id, write_topic_id
 from logstore.turns import flushed_at_a_time, take_turns
 from logstore.warning import inform, warn
 
@@ -76,6 +78,8 @@ class TopicTable:
         """Topics whose entry has no time limit, because an older logstore had a default for it."""
         self._left: list[str] = []
         """The directories of deleted partitions that an earlier process has left."""
+        self._marks: list[str] = []
+        """Those that say that their topic was deleted, until the catalogue does."""
 
     # Looking
 
@@ -107,6 +111,9 @@ class TopicTable:
         self._implied = sorted(entry.name for entry in entries.values() if entry.has_implied_retention)
         listed = partitions_among(contents)
         self._left = [f"{self._path}/{name}" for name, kind in listed if kind.kind is DirectoryKind.DELETED]
+        for name in deleted_unstored(self._files, self._path, listed, entries):
+            entries[name] = entries[name].in_state(TopicState.DELETING)
+            self._is_stored = False
         for name, numbers in unknown_partitions(self._files, self._path, listed, entries).items():
             topic_id = stored_topic_id(self._files, self._path, name, numbers) or uuid.uuid4()
             for other in entries.values():
@@ -121,8 +128,7 @@ class TopicTable:
         """Finish interrupted creations and deletions, and remove what deletions left."""
         for entry in list(self.entries.values()):
             if entry.state is TopicState.CREATING:
-                self._make_directories([(entry, entry.held_partitions)])
-                self._show({**self.entries, entry.name: entry.in_state(TopicState.LIVE)})
+                self._finish_creation(entry)
             elif entry.state is TopicState.DELETING:
                 inform("deleted topic %r: what delete_topic had begun is finished", entry.name)
                 self._left += self._take_away(entry)
@@ -134,8 +140,47 @@ class TopicTable:
                 )
                 self._left += self._take_parts_away(entry)
         if not self._is_stored or self._implied:
+            self._store_what_was_finished()
+        self._remove_left()
+
+    def _finish_creation(self, entry: TopicEntry) -> None:
+        """Finish an interrupted creation if all directories are there; else undo it, which needs no room. One
+        that was refused has lost them."""
+        directories = [self.directory_of(TopicPartition(entry.name, n)) for n in entry.held_partitions]
+        if all(self._belongs_to(entry, directory) for directory in directories):
+            for directory in directories:
+                self._files.flush_directory(directory)
+        elif any(self._is_taken(entry, each) or self._has_records(each) for each in directories):
+            self._make_directories([(entry, entry.held_partitions)])
+        else:
+            inform("topic %r is not made: its creation was refused or broken off", entry.name)
+            self._left += self._take_away(entry)
+            return
+        self._show({**self.entries, entry.name: entry.in_state(TopicState.LIVE)})
+
+    def _has_records(self, directory: str) -> bool:
+        return self._files.is_directory(directory) and any(
+            not each.is_directory
+            and each.name.endswith(LOG_SUFFIX)
+            and self._files.size_bytes(f"{directory}/{each.name}") > 0
+            for each in self._files.list_directory(directory)
+        )
+
+    def _store_what_was_finished(self) -> None:
+        """Without room for it, the next open finds the same and finishes it again."""
+        try:
             self._store(self.entries)
+        except DiskFullError:
+            if self.adopted:
+                raise
+            left, self._left = self._left, []
+            self._remove_making_room(left)
+        if self._is_stored:
             self._tell_implied()
+        else:
+            warn("%s: no room to store which topics there are: the next change or open does it", self._path)
+
+    def _remove_left(self) -> None:
         if not self._left:
             return
         removals = Removals(self._files)
@@ -184,7 +229,7 @@ class TopicTable:
 
     def begin(self, entries: Sequence[TopicEntry]) -> None:
         """Store that topics are being created, and create the directories of the partitions that they hold.
-        :meth:`finish` completes it; after a crash before that, the next open does."""
+        :meth:`finish` completes it; after a crash before that, the next open does, or undoes it."""
         self._put_all(entries)
         self._make_directories([(entry, entry.held_partitions) for entry in entries])
 
@@ -204,8 +249,12 @@ class TopicTable:
     def _finish_failed(self, entry: TopicEntry) -> None:
         """Remove what a failed creation or deletion left."""
         self._show({**self.entries, entry.name: entry.in_state(TopicState.DELETING)})
-        self._store(self.entries)
-        self.take_out(entry)
+        try:
+            self._store(self.entries)
+        except DiskFullError:
+            self._remove_making_room(self._take_away(entry))
+        else:
+            self.take_out(entry)
 
     def _check_free(self, name: str, beside: Sequence[TopicEntry]) -> None:
         if self.get(name) is not None or any(other.name == name for other in beside):
@@ -288,8 +337,64 @@ class TopicTable:
         """Remove a hidden topic; returns its directories under their new names, for
         :meth:`remove_directories`."""
         renamed = self._take_away(entry)
-        self._store(self.entries)
+        try:
+            self._store(self.entries)
+        except DiskFullError:
+            self._remove_making_room(renamed)
+            return []
         return renamed
+
+    def set_aside(self, entry: TopicEntry) -> list[str]:
+        """Rename the directories of a topic, all or none, where there is no room to store that it is deleted:
+        the new names say so. Returns them, for :meth:`take_out_aside`. None: no directory has the topic's id.
+        """
+        renamed: list[tuple[str, str]] = []
+        try:
+            ever = self._partitions_ever(entry)
+            for partition in sorted(ever, key=lambda each: not entry.holds(each.partition)):
+                renamed += self._rename_away(entry, partition)
+            self._files.flush_directory(self._path)
+            if any(self._belongs_to(entry, gone) for _, gone in renamed):
+                return [gone for _, gone in renamed]
+        except BaseException:
+            self._put_back(renamed)
+            raise
+        self._put_back(renamed)
+        return []
+
+    def _put_back(self, renamed: Iterable[tuple[str, str]]) -> None:
+        for directory, gone in renamed:
+            self._files.rename(gone, directory)
+        self._files.flush_directory(self._path)
+
+    def take_out_aside(self, entry: TopicEntry, renamed: Sequence[str]) -> None:
+        """Remove a topic that was set aside, with its files, which makes room."""
+        self._remove_making_room([*renamed, *self._take_away(entry)])
+
+    def _remove_making_room(self, directories: Sequence[str]) -> None:
+        """Remove the directories of deleted partitions, and store the catalogue if there is room then. Until
+        it is stored, one of each topic stays, with nothing in it but the topic's id: see
+        :func:`deleted_unstored`."""
+        marks: dict[uuid.UUID, str] = {}
+        for directory in directories:
+            with contextlib.suppress(CorruptionError):
+                if (topic_id := read_topic_id(self._files, directory)) is not None:
+                    marks.setdefault(topic_id, directory)
+        self._marks += marks.values()
+        self.remove_directories([each for each in directories if each not in self._marks])
+        for mark in marks.values():
+            with contextlib.suppress(StorageError):
+                _remove_files(self._files, mark, but=METADATA_NAME)
+        self._store_if_room()
+
+    def _store_if_room(self) -> None:
+        with contextlib.suppress(DiskFullError):
+            self._store(self.entries)
+
+    def store_marked(self) -> None:
+        """Store the catalogue, if there was no room for it when a topic was deleted."""
+        if self._marks:
+            self._store_if_room()
 
     def _take_away(self, entry: TopicEntry) -> list[str]:
         renamed = self._forget_and_rename(entry, self._partitions_ever(entry))
@@ -297,21 +402,25 @@ class TopicTable:
         return renamed
 
     def _forget_and_rename(self, entry: TopicEntry, partitions: Sequence[TopicPartition]) -> list[str]:
-        self._home.forget(partitions)
+        with contextlib.suppress(DiskFullError):  # new partitions with these names are not made before it is
+            self._home.forget(partitions)
         return self.rename_away(entry, partitions)
 
     def rename_away(self, entry: TopicEntry, partitions: Iterable[TopicPartition]) -> list[str]:
         """Durably rename the directories of partitions to deleted ones; returns the new names. Without a word
         in the catalogue they are missing from then on, and can still be deleted."""
-        renamed = []
-        for partition in partitions:
-            directory = self.directory_of(partition)
-            if self._files.is_directory(directory) and not self._is_anothers(entry, directory):
-                gone = f"{self._path}/{deleted_directory_name(*partition, uuid.uuid4().hex)}"
-                self._files.rename(directory, gone)
-                renamed.append(gone)
+        renamed = [gone for each in partitions for _, gone in self._rename_away(entry, each)]
         self._files.flush_directory(self._path)
         return renamed
+
+    def _rename_away(self, entry: TopicEntry, partition: TopicPartition) -> list[tuple[str, str]]:
+        """The old name and the new one; nothing if there is no such directory."""
+        directory = self.directory_of(partition)
+        if not self._files.is_directory(directory) or self._is_anothers(entry, directory):
+            return []
+        gone = f"{self._path}/{deleted_directory_name(*partition, uuid.uuid4().hex)}"
+        self._files.rename(directory, gone)
+        return [(directory, gone)]
 
     def hide_parts(self, entry: TopicEntry, numbers: Iterable[int]) -> TopicEntry:
         """Store, durably, that partitions are no longer held."""
@@ -387,14 +496,44 @@ class TopicTable:
         self._home.check_held()
         self._catalogue.write(entries.values())
         self._is_stored = True
+        marks, self._marks = self._marks, []
+        self.remove_directories(marks)
 
 
 def _remove_directory(files: Files, directory: str) -> None:
     if files.is_directory(directory):
-        for entry in files.list_directory(directory):
-            if not entry.is_directory:
-                files.remove(f"{directory}/{entry.name}")
+        _remove_files(files, directory)
         files.remove_directory(directory)
+
+
+def _remove_files(files: Files, directory: str, *, but: str | None = None) -> None:
+    for entry in files.list_directory(directory):
+        if not entry.is_directory and entry.name != but:
+            files.remove(f"{directory}/{entry.name}")
+
+
+def deleted_unstored(
+    files: Files, path: str, listed: Iterable[tuple[str, DirectoryName]], entries: Mapping[str, TopicEntry]
+) -> list[str]:
+    """The topics that were deleted while there was no room to store it: none of the partitions that they hold
+    is there, and one is under the name of a deleted one, with the topic's id. ``listed``: see
+    :func:`list_partitions`."""
+    parsed = dict(listed)
+    empty = {
+        entry.topic_id: entry
+        for entry in entries.values()
+        if entry.state is TopicState.LIVE
+        and not any(partition_directory_name(entry.name, n) in parsed for n in entry.held_partitions)
+    }
+    deleted: dict[str, None] = {}
+    for name, found in parsed.items() if empty else ():
+        if found.kind is DirectoryKind.DELETED:
+            with contextlib.suppress(CorruptionError):
+                topic_id = read_topic_id(files, f"{path}/{name}")
+                entry = None if topic_id is None else empty.get(topic_id)
+                if entry is not None and entry.holds(found.partition):
+                    deleted[entry.name] = None
+    return list(deleted)
 
 
 def as_broker_left(files: Files, path: str, stored: Mapping[str, TopicEntry]) -> dict[str, TopicEntry]:

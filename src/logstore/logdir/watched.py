@@ -25,7 +25,7 @@ from logstore.logdir.identity import (
     stored_topic_id,
     unknown_partitions,
 )
-from logstore.logdir.topics import as_broker_left, entry_of_directories
+from logstore.logdir.topics import as_broker_left, deleted_unstored, entry_of_directories
 from logstore.model import TopicPartition
 from logstore.partition.checking.findings import VerifyReport
 from logstore.partition.state.context import make_context
@@ -118,9 +118,12 @@ class WatchedDirectory:
         """The topics of the catalogue, and those of directories that it does not know. Reads the catalogue
         again after the directories, because a topic may have been created in between."""
         topics = self._read_catalogue()
-        unknown = unknown_partitions(self._files, self.path, list_partitions(self._files, self.path), topics)
+        listed = list_partitions(self._files, self.path)
+        unknown = unknown_partitions(self._files, self.path, listed, topics)
         if unknown:
             topics = self._read_catalogue()
+        for name in deleted_unstored(self._files, self.path, listed, topics):
+            del topics[name]
         self._unknown = {name for name in unknown if name not in topics}
         for name in self._unknown:
             topics[name] = self._guess_locked(name, unknown[name])

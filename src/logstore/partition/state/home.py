@@ -129,6 +129,8 @@ class LogHome:
         self._unstored = set(_STORED_TOGETHER)
         """Those that may differ from what is in memory. With thousands of partitions it takes milliseconds to
         encode one."""
+        self._has_forgotten = False
+        """Whether partitions were dropped from the tables, and not from the files."""
         self.is_store_coming = False
         """Whether :meth:`store_coming` was scheduled, and has not begun."""
 
@@ -410,13 +412,13 @@ class LogHome:
             if not gone.isdisjoint(self._cleaner_offsets):
                 others = {name: at for name, at in self._cleaner_offsets.items() if name not in gone}
                 self._replace_cleaner_offsets_locked(others)
-            known = False
             for table in (self._recovery_points, self._log_starts, self._high_watermarks):
                 for partition in gone:
-                    known = table.pop(partition, None) is not None or known
+                    self._has_forgotten |= table.pop(partition, None) is not None
             self._unstored |= _STORED_TOGETHER
-        if known:
+        if self._has_forgotten:  # maybe earlier: the disk may have refused it then
             self.store_checkpoints()
+            self._has_forgotten = False
 
     def _store_locked(self, tables: Mapping[str, dict[TopicPartition, int]]) -> None:
         encoded = encode_offset_checkpoints(tables)
