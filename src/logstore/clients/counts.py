@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
@@ -192,6 +192,15 @@ class ClientCounts:
         with self._lock:
             buffered = sum(counts.buffered_bytes() for counts in self._producers.there())
             return self._producers.total(), buffered
+
+    def forget_groups(self, known: Container[str]) -> None:
+        """Forget what the consumers of groups have counted that were deleted or have expired: they have
+        committed offsets, are not ``known`` for any now, nor for members, and have no open consumer."""
+        with self._lock:
+            for group, kept in list(self._consumers.items()):
+                has_open = any(counts.positions is not None for counts in kept.there())
+                if kept.total().commit_count and not has_open and group not in known:
+                    del self._consumers[group]
 
     def consumers(self) -> dict[str, GroupTotal]:
         """The sum of the consumers of each group; those without one have the group ``""``."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from logstore.broker.codes import ErrorCode
+from logstore.broker.groups.states import State
 from logstore.broker.local import LocalBroker
 from logstore.broker.offsets.committed import CommittedOffsets
 from logstore.broker.share.requests import DescribedShareGroup
@@ -65,12 +66,12 @@ def read_metrics(
     reader = _Reader(directory)
     reader.read_logs()
     reader.read_store()
+    if committed is not None:
+        reader.read_groups(broker, committed, clients)
     reader.read_clients(clients)
     if broker is not None:
         reader.read_requests(broker)
     reader.read_queues(queues)
-    if committed is not None:
-        reader.read_groups(broker, committed)
     return reader.result()
 
 
@@ -195,17 +196,22 @@ class _Reader:
             for partition, offset in consumers.offsets.items():
                 self._put_lag("consumer_lag", group, partition, offset)
 
-    def read_groups(self, broker: LocalBroker | None, committed: CommittedOffsets) -> None:
+    def read_groups(
+        self, broker: LocalBroker | None, committed: CommittedOffsets, clients: ClientCounts
+    ) -> None:
         try:
             states = stored_states(committed) if broker is None else broker.group_states()
             for state in states.values():
                 before = self._series["logstore_groups"].get((state,), 0)
                 assert not isinstance(before, HistogramValue)
                 self._put("groups", before + 1, state)
-            for group in committed.groups():
+            with_offsets = committed.groups()
+            for group in with_offsets:
                 for partition, value in committed.fetch(group).items():
                     self._put("group_committed_offset", value.offset, group, *partition)
                     self._put_lag("group_lag", group, partition, value.offset)
+            known = {group for group, state in states.items() if state != State.EMPTY.value}
+            clients.forget_groups(known.union(with_offsets))
         except LogstoreError as error:
             self._incomplete.append(f"groups: {error}")
 
