@@ -27,7 +27,7 @@ from logstore.replica.node.controller.adopting import cluster_id_for, was_node
 from logstore.replica.node.node import Node
 from logstore.store import open_store
 from logstore.wire.handlers.settings import ListenerConfig
-from logstore.wire.remote.settings import Sasl
+from logstore.wire.remote.settings import RenewedSasl, Sasl
 from logstore.wire.security.tls import ClientTls, ServerTls
 
 _MAX_BYTES: Final = 1024 * 1024
@@ -165,9 +165,11 @@ def _security(path: str, base: str, found: dict[str, Any]) -> dict[str, Any]:
         options["peer_tls"] = ClientTls(ca, certificate, key)
     if peers is not None:
         _check_kinds(path, peers, _PEER_KINDS, ("username", "password_file"), "peers.")
-        word = _password(path, _below(base, peers["password_file"]))
+        file, username = _below(base, peers["password_file"]), peers["username"]
         mechanism = {"mechanism": peers["mechanism"]} if "mechanism" in peers else {}
-        options["peer_sasl"] = Sasl(username=peers["username"], password=word, **mechanism)
+        options["peer_sasl"] = RenewedSasl(
+            lambda: Sasl(username=username, password=_password(path, file), **mechanism)
+        )
     return options
 
 

@@ -11,14 +11,14 @@ import tomllib
 import pytest
 
 import logstore
-from logstore.cli.nodes import _OF_NODE, read_node_file
+from logstore.cli.nodes import _OF_NODE, _password, read_node_file
 from logstore.config import StoreConfig, TopicConfig, parse_settings
 from logstore.errors import LogstoreError, UsageError
 from logstore.model import TopicPartition
 from logstore.replica.node import fetching
 from logstore.security import ClientTls, ServerTls
 from logstore.wire.handlers.settings import ListenerConfig
-from logstore.wire.remote.settings import Sasl
+from logstore.wire.remote.settings import RenewedSasl, Sasl
 from tests.pages import ROOT
 from tests.replica.node.cluster import Cluster, eventually
 from tests.wire.security.certificates import OPENSSL, Authority
@@ -154,6 +154,37 @@ def test_a_password_that_is_wrong(tmp_path, authority, caplog):
         cluster.close()
 
 
+def test_a_password_that_changes(tmp_path, authority, caplog):
+    """A node that runs takes the new one with its next connection."""
+    word = tmp_path / "word"
+    word.write_text("wrong")
+    sasl = RenewedSasl(lambda: Sasl(username="node", password=word.read_text()))
+    cluster = Secure(tmp_path, authority, has_tls=False, has_sasl=True)
+    try:
+        cluster.stop(3)
+        cluster.start(3, peer_sasl=sasl)
+        with cluster.connect() as remote:
+            remote.create_topic("t", partitions=3)
+            eventually(lambda: "SASL_AUTHENTICATION_FAILED" in caplog.text)
+            word.write_text("between nodes")
+            for number in range(3):
+                cluster.wait_for_isr(TopicPartition("t", number), 3)
+    finally:
+        cluster.close()
+
+
+def test_a_password_that_cannot_be_read_stays_as_it_was(tmp_path, caplog):
+    word = tmp_path / "word"
+    word.write_text("first\n")
+    sasl = RenewedSasl(lambda: Sasl(username="node", password=_password("node.toml", str(word))))
+    for broken in ("", None, ""):
+        word.unlink() if broken is None else word.write_text(broken)
+        assert [sasl.current().password for _ in range(3)] == ["first"] * 3
+    assert caplog.text.count("new connections get the earlier password") == 3
+    word.write_text("second\n")
+    assert sasl.current().password == "second"
+
+
 def test_the_file_of_a_node(tmp_path, authority):
     certificate, key = authority.certify("file", "/CN=file", ["127.0.0.1"])
     (tmp_path / "password").write_text("between nodes\n")
@@ -177,7 +208,9 @@ def test_the_file_of_a_node(tmp_path, authority):
     options = read_node_file(str(file)).options
     assert options["tls"].requires_client_certificate
     assert isinstance(options["peer_tls"], ClientTls)
-    assert options["peer_sasl"] == Sasl(username="node", password="between nodes", mechanism="SCRAM-SHA-512")
+    assert options["peer_sasl"].current() == Sasl(
+        username="node", password="between nodes", mechanism="SCRAM-SHA-512"
+    )
     for wrong, why in (
         ("key =", "tls.key must be given"),
         ("ca =", "tls.ca must be given"),

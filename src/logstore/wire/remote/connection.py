@@ -31,7 +31,7 @@ from logstore.wire.remote.greeting import Greeting
 from logstore.wire.remote.loop import READ, WRITE, Loop, Timer
 from logstore.wire.remote.peer import Peer
 from logstore.wire.remote.questions import Question, Reply
-from logstore.wire.remote.settings import RemoteConfig, Sasl
+from logstore.wire.remote.settings import RemoteConfig, RenewedSasl, Sasl, current_sasl
 
 _RECEIVED_BYTES: Final = 64 * 1024
 _MOST_PARTS: Final = 64
@@ -79,7 +79,7 @@ class Connection:
         *,
         client_id: str,
         tls: Tls | None = None,
-        sasl: Sasl | None = None,
+        sasl: Sasl | RenewedSasl | None = None,
         on_open: Callable[[Connection], object],
         on_closed: OnClosed,
     ) -> None:
@@ -99,7 +99,7 @@ class Connection:
         self._correlation_id = 0
         self._sweep: Timer | None = None
         self._sweep_due = 0.0
-        self._greeting = Greeting(client_id, sasl)
+        self._greeting = Greeting(client_id, current_sasl(sasl))
         self._reader = FrameReader(max_bytes=config.max_response_bytes, setting="max_response_bytes")
         self._sock: socket.socket | None = None
         self._was_heard = False

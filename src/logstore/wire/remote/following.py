@@ -16,7 +16,7 @@ from logstore.wire.remote.fetch_session import LAST_BY_NAME, FetchSession, refus
 from logstore.wire.remote.loop import Loop
 from logstore.wire.remote.nodes import Dialer, Lane, Node
 from logstore.wire.remote.questions import ANY_VERSION, Question, RemotePending, Reply, throttle_of
-from logstore.wire.remote.settings import RemoteConfig, Sasl
+from logstore.wire.remote.settings import RemoteConfig, RenewedSasl, Sasl
 from logstore.wire.remote.translate.translation import Translation
 
 Q = TypeVar("Q")
@@ -34,7 +34,7 @@ class Links:
         client_id: str,
         *,
         tls: Tls | None = None,
-        sasl: Sasl | None = None,
+        sasl: Sasl | RenewedSasl | None = None,
         config: RemoteConfig | None = None,
     ) -> None:
         self._loop = Loop(f"logstore-links-{client_id}")

@@ -25,7 +25,7 @@ from logstore.wire.remote.connection import Connection
 from logstore.wire.remote.dialing import Tls
 from logstore.wire.remote.loop import Loop
 from logstore.wire.remote.questions import Question
-from logstore.wire.remote.settings import RemoteConfig, Sasl
+from logstore.wire.remote.settings import RemoteConfig, RenewedSasl, Sasl
 
 _CHANCE: Final = 0.2
 _MOST_POLLS: Final = 512
@@ -53,7 +53,7 @@ class Dialer:
         *,
         client_id: str,
         tls: Tls | None = None,
-        sasl: Sasl | None = None,
+        sasl: Sasl | RenewedSasl | None = None,
         chance: random.Random | None = None,
     ) -> None:
         self.loop = loop

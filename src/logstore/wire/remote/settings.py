@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from logstore.config import Checked, check_choice, check_range
-from logstore.errors import InvalidConfigError, UsageError
+from logstore.errors import InvalidConfigError, LogstoreError, UsageError
+from logstore.warning import warn
 from logstore.wire.frames import MAX_FRAME_BYTES
 
 _MAX_INT32 = 2**31 - 1
@@ -44,12 +46,41 @@ class Sasl(Checked):
                 raise InvalidConfigError(f"sasl: {name} must be text, without zero characters, and not empty")
 
 
+class RenewedSasl:
+    """A login whose password may change while the program runs, as in a file. New connections ask for it.
+
+    Raises:
+        LogstoreError: there is none now.
+    """
+
+    def __init__(self, read: Callable[[], Sasl]) -> None:
+        self._read = read
+        self._last = read()
+        self._trouble = ""
+
+    def current(self) -> Sasl:
+        """For a new connection. If there is none now, as while a file is written, it stays as it was, and a
+        warning says why, once."""
+        try:
+            self._last, self._trouble = self._read(), ""
+        except LogstoreError as error:
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                warn("new connections get the earlier password: %s", error)
+        return self._last
+
+
+def current_sasl(given: Sasl | RenewedSasl | None) -> Sasl | None:
+    """The login for a new connection."""
+    return given.current() if isinstance(given, RenewedSasl) else given
+
+
 def check_sasl(given: object, name: str) -> None:
     """
     Raises:
         UsageError: an argument is neither a login nor None.
     """
-    if given is not None and not isinstance(given, Sasl):
+    if given is not None and not isinstance(given, Sasl | RenewedSasl):
         what = f"a {type(given).__name__}"  # not the value: a password may be in it
         raise UsageError(
             f"{name} is {what}; it must be logstore.connected.Sasl(username=..., password=...), or None"
