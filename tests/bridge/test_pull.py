@@ -15,6 +15,7 @@ import logstore
 from logstore import bridge
 from logstore.bridge import cluster, pull_topics
 from logstore.bridge.cluster import ClusterQuestions
+from logstore.bridge.followed_topics import FollowedTopics
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Answered, Promise, wait_for
 from logstore.broker.requests import FetchedPartition, FetchResult
@@ -23,8 +24,10 @@ from logstore.connected import prepare_connection
 from logstore.errors import CorruptionError, OutOfOrderError, RetriableError, UnknownTopicError, UsageError
 from logstore.format.header import decode_header
 from logstore.logdir.catalogue import CatalogueWriter
+from logstore.logdir.directory import LogDirectory
 from logstore.logdir.followed import read_followed
 from logstore.model import Isolation, Role
+from logstore.partition.log import Log
 from logstore.testing import MemoryFiles
 from logstore.wire.remote.broker import RemoteBroker
 from logstore.wire.remote.questions import RemotePending
@@ -640,6 +643,52 @@ def test_records_that_are_appended_here(ends):
         pull.run(until_end=True)
     with pytest.raises(OutOfOrderError, match="t-0 has diverged: the batch with offset 2 is another"):
         ends.pull("t")
+
+
+@pytest.mark.parametrize("what", ["_new_topic", "_grow"])
+def test_another_pull_that_is_faster_with_the_topic(ends, monkeypatch, what):
+    source = ends.cluster.create_topic("t", partitions=2)
+    pull = bridge.pull(ends.remote, ends.store, "t")
+    if what == "_grow":
+        pull.run(until_end=True)
+        source.add_partitions(4)
+        pull = bridge.pull(ends.remote, ends.store, "t")
+    source[1].extend([b"1", b"2"])
+    if what == "_new_topic":
+        beside, faster = FollowedTopics, FollowedTopics._new_topic
+    else:
+        beside, faster = LogDirectory, LogDirectory.add_partitions
+
+    def after_another(self, *arguments):
+        monkeypatch.undo()
+        ends.pull("t")
+        return faster(self, *arguments)
+
+    def at_the_store(self, *arguments):
+        is_other = isinstance(self, LogDirectory) and self is not ends.store.directory
+        return faster(self, *arguments) if is_other else after_another(self, *arguments)
+
+    monkeypatch.setattr(beside, faster.__name__, at_the_store)
+    assert pull.run(until_end=True).batch_count == 0
+    check_copy(source, ends.store["t"])
+
+
+def test_two_pulls_at_once_are_told_so(ends, monkeypatch):
+    """Whoever comes second to the log, at whatever moment."""
+    source = ends.cluster.create_topic("t")
+    pull = bridge.pull(ends.remote, ends.store, "t")
+    pull.run(until_end=True)
+    source[0].extend([b"1", b"2"])
+    append = Log.append_replicated
+
+    def after_another(self, *arguments, **options):
+        monkeypatch.undo()
+        ends.pull("t")
+        return append(self, *arguments, **options)
+
+    monkeypatch.setattr(Log, "append_replicated", after_another)
+    with pytest.raises(OutOfOrderError, match="If two bridges pull it, run one of them"):
+        pull.run(until_end=True)
 
 
 def test_producers_are_refused_while_it_is_a_copy(ends):

@@ -6,7 +6,13 @@ from collections.abc import Iterable, Iterator
 
 from logstore.bridge.cluster import ClusterQuestions, ClusterTopic, ClusterTopics
 from logstore.config import TopicConfig
-from logstore.errors import CorruptionError, LogstoreError, UnknownTopicError, UsageError
+from logstore.errors import (
+    CorruptionError,
+    LogstoreError,
+    TopicExistsError,
+    UnknownTopicError,
+    UsageError,
+)
 from logstore.logdir.directory import CREATED_AT_A_TIME
 from logstore.logdir.followed import Followed, change_followed
 from logstore.logdir.topics import NewTopic
@@ -114,6 +120,8 @@ class FollowedTopics:
                 except UsageError as error:
                     refused[topic.name] = error
             for name, made in self._store.directory.create_topics(wanted).items():
+                if isinstance(made, TopicExistsError) and name in self._store:
+                    continue  # another bridge was faster; who copies is told by the logs
                 if isinstance(made, UsageError | CorruptionError):
                     refused[name] = made
                 elif isinstance(made, LogstoreError):
@@ -133,7 +141,11 @@ class FollowedTopics:
         count = len(topic.leader_epochs)
         here = self._store[topic.name]
         if len(here) < count:
-            self._store.directory.add_partitions(topic.name, count)
+            try:
+                self._store.directory.add_partitions(topic.name, count)
+            except UsageError:
+                if len(here) != count:  # else another bridge was faster
+                    raise
         elif len(here) > count:
             raise UsageError(
                 f"topic {topic.name!r} has {len(here)} partitions here and {count} at the cluster: it is not "

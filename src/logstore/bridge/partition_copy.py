@@ -262,6 +262,9 @@ class PartitionCopy:
             appended = log.append_replicated(answer.data, leader_epoch=epoch)
         except LeaderFencedError:
             appended = None
+        except OutOfOrderError:
+            self._check_untouched()  # it may have been changed just now
+            raise
         except CorruptionError as error:
             raise CorruptionError(
                 f"{self.partition}: what the cluster sent from offset {self.position} on is damaged: "
