@@ -158,9 +158,24 @@ def test_the_order_of_policies_does_not_matter():
         TopicConfig(cleanup_policy="delete,compact"),
         TopicConfig.from_properties({"cleanup.policy": "delete, compact"}),
         replace(TopicConfig(), cleanup_policy="delete,compact"),
+        TopicConfig(cleanup_policy="delete,compact,delete"),
+        TopicConfig.from_properties({"cleanup.policy": "compact, delete, compact"}),
     ):
         assert config == both
         assert config.to_properties() == both.to_properties() == {"cleanup.policy": "compact,delete"}
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_policy_that_is_named_twice_counts_once(policy):
+    assert TopicConfig(cleanup_policy=f"{policy},{policy}") == TopicConfig(cleanup_policy=policy)
+
+
+@pytest.mark.parametrize(
+    "policy", ["delete,", ",", ",,", "delete,,compact", "delete,burn", "delete,delete,burn"]
+)
+def test_a_policy_that_there_is_not(policy):
+    with pytest.raises(InvalidConfigError, match=f"cleanup_policy is '{policy}'"):
+        TopicConfig(cleanup_policy=policy)
 
 
 # Kafka's spelling

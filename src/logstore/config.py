@@ -266,9 +266,8 @@ class TopicConfig(Checked):
     def __post_init__(self) -> None:
         for setting, low, high in _TOPIC_RANGES:
             check_range(self, setting, low, high)
+        self._order_policies()
         check_choice(self, "cleanup_policy", _POLICIES)
-        if self.cleanup_policy == "delete,compact":  # to Kafka a list without an order
-            object.__setattr__(self, "cleanup_policy", "compact,delete")
         check_choice(self, "compression_type", _COMPRESSION_TYPES)
         check_choice(self, "message_timestamp_type", _TIMESTAMP_TYPES)
         check_flag(self, "message_timestamp_unit_check")
@@ -283,6 +282,13 @@ class TopicConfig(Checked):
                 f"min_compaction_lag_ms ({self.min_compaction_lag_ms}) is above "
                 f"max_compaction_lag_ms ({self.max_compaction_lag_ms})"
             )
+
+    def _order_policies(self) -> None:
+        """To Kafka they are a list without an order, in which one may be named twice."""
+        if type(self.cleanup_policy) is str and "," in self.cleanup_policy:
+            ordered = ",".join(sorted(set(self.cleanup_policy.split(","))))
+            if ordered and ordered in _POLICIES:
+                object.__setattr__(self, "cleanup_policy", ordered)
 
     @property
     def compacts(self) -> bool:

@@ -12,7 +12,7 @@ from logstore.format.compression import Codec
 from logstore.format.messages.fields import NO_UUID
 from logstore.wire.apis import ApiKey
 from logstore.wire.messages.cluster import metadata
-from logstore.wire.messages.records import fetch, list_offsets
+from logstore.wire.messages.records import fetch, list_offsets, produce
 from tests.broker.rig import batch_of
 from tests.interop.request_steps import LOST, NOW_MS, Party, Step, known, read, step, write
 
@@ -58,6 +58,24 @@ def _writes() -> Iterator[Step]:
         yield write("no such partition", ONE, partition=9, version=version)
         yield write("below zero", ONE, partition=-1, version=version)
     yield write("an empty name", ONE, by="")
+    yield from _named_twice()
+
+
+def _named_twice() -> Iterator[Step]:
+    """The last batch for a partition counts."""
+    two, broken = batch_of([b"a", b"b"], NOW_MS), ONE[:-1] + bytes([ONE[-1] ^ 1])
+    for first, last in ((ONE, two), (ONE, broken), (broken, ONE)):
+        parts = tuple(produce.Partition(0, bytes(each)) for each in (first, last))
+        yield _produced("a partition twice", produce.Topic("t", partitions=parts))
+        yield _produced("a topic twice", *(produce.Topic("t", partitions=(each,)) for each in parts))
+    apart = (produce.Topic("t", partitions=(produce.Partition(number, bytes(ONE)),)) for number in (0, 1))
+    yield _produced("a topic twice, another partition", *apart)
+    parts = tuple(produce.Partition(9, bytes(ONE)) for _ in range(2))
+    yield _produced("no such partition, twice", produce.Topic("t", partitions=parts))
+
+
+def _produced(name: str, *topics: produce.Topic) -> Step:
+    return step(name, ApiKey.PRODUCE, 12, acks=1, timeout_ms=5000, topics=topics)
 
 
 def _made_wrong() -> Iterator[Step]:

@@ -10,6 +10,10 @@ import pytest
 import logstore
 from logstore.broker.records.looking_up import INTERNAL_TOPICS
 from logstore.errors import InvalidRecordError, InvalidTimestampError, InvalidTopicError
+from logstore.wire.apis import ApiKey
+from logstore.wire.messages.records import produce
+from tests.broker.rig import batch_of
+from tests.wire.raw_client import RawClient
 
 
 @pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS))
@@ -60,3 +64,23 @@ def test_who_sends_a_batch_is_told_which_records_are_refused(tmp_path):
                 with pytest.raises(kind) as refused:
                     each.result()
                 assert refused.value.records == records
+
+
+@pytest.mark.parametrize("version", [3, 12, 13])
+def test_of_two_batches_for_a_partition_the_last_counts(tmp_path, version):
+    """As with Kafka, and one answer for both. Also if its topic is named twice."""
+    first, last = (bytes(batch_of([value], 0)) for value in (b"first", b"last"))
+    with logstore.open(tmp_path / "store") as store, store.listen() as listener:
+        topic = store.create_topic("t", partitions=2)
+        by = {"topic_id": store.directory.topic("t").topic_id} if version > 12 else {"name": "t"}
+        sent = [produce.Partition(0, first), produce.Partition(1, first), produce.Partition(0, last)]
+        with RawClient(listener.address) as client:
+            for topics in (
+                [produce.Topic(**by, partitions=tuple(sent))],
+                [produce.Topic(**by, partitions=(each,)) for each in sent],
+            ):
+                request = produce.ProduceRequest(None, 1, 5_000, tuple(topics))
+                (answer,) = client.ask(ApiKey.PRODUCE, request, version).topics
+                assert [(each.partition, each.error_code) for each in answer.partitions] == [(0, 0), (1, 0)]
+        assert [record.value for record in topic[0].read()] == [b"last"] * 2
+        assert [record.value for record in topic[1].read()] == [b"first"] * 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Final
+from uuid import UUID
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Answered, Pending
@@ -28,6 +29,7 @@ from logstore.wire.handlers.call import HANG_UP, NO_ANSWER, Call, NoAnswer
 from logstore.wire.handlers.records.leaders import with_leaders
 from logstore.wire.handlers.then import then, then_ask
 from logstore.wire.messages.records.produce import (
+    Partition,
     PartitionResult,
     ProduceRequest,
     ProduceResponse,
@@ -57,6 +59,7 @@ that the batch may be sent again."""
 
 def answer(call: Call, request: ProduceRequest, version: int) -> Pending[ProduceResponse | NoAnswer]:
     """Append each batch. The answer waits for what ``acks`` asks for."""
+    request = request._replace(topics=_each_once(request.topics))
     name = request.transactional_id
     if name is not None and not call.allows_transactions(Operation.WRITE, name):
         return Answered(refuse(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, version))
@@ -74,6 +77,17 @@ def answer(call: Call, request: ProduceRequest, version: int) -> Pending[Produce
         return told if isinstance(told, NoAnswer) else with_leaders(call, told)
 
     return then(_append(call, asked, version), response)
+
+
+def _each_once(topics: tuple[Topic, ...]) -> tuple[Topic, ...]:
+    """Each partition once, as a broker takes a request that names one twice: the last batch counts."""
+    if len(topics) == 1 and len(topics[0].partitions) == 1:
+        return topics
+    found: dict[tuple[str, UUID], dict[int, Partition]] = {}
+    for topic in topics:
+        parts = found.setdefault((topic.name, topic.topic_id), {})
+        parts.update({each.partition: each for each in topic.partitions})
+    return tuple([Topic(*which, tuple(parts.values())) for which, parts in found.items()])
 
 
 def _append(call: Call, asked: ToAppend, version: int) -> Pending[Appended]:
