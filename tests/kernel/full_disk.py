@@ -4,7 +4,8 @@
 
 A small one that holds nothing but the store and a ballast file, which takes the last bytes that others leave.
 The writer appends until it is refused, several times; after each, everything acknowledged is there. Then
-retention makes room by itself, without the ballast. Topics are to come, and cannot; those that go make room.
+retention makes room by itself, without the ballast. Topics are to come, and cannot; those that go make room,
+or go without it.
 Then the writer is killed on the full disk.
 """
 
@@ -160,6 +161,29 @@ def change_topics(disk: FullDisk) -> int:
     return len(changes)
 
 
+def delete_without_room(disk: FullDisk) -> None:
+    """Topics that make less room than the list of topics takes are deleted, too, and stay so."""
+    names = [f"many-{number}" for number in range(40)]
+    store = disk.open()
+    store.create_topics(dict.fromkeys(names, 1))
+    left = sorted([*names[5:], "t"])
+    for name in names[:5]:
+        disk.fill()
+        store.delete_topic(name)
+    disk.fill()
+    assert sorted(store) == left
+    with logstore.open(disk.store_path, read_only=True) as reader:
+        assert sorted(reader) == left
+    with contextlib.suppress(DiskFullError):
+        store.close()
+    store = disk.open()
+    assert (sorted(store), store.damaged) == (left, {})
+    disk.drop_ballast()
+    for name in names[5:]:
+        store.delete_topic(name)
+    store.close()
+
+
 def come_back(disk: FullDisk) -> tuple[bool, int]:
     """Open what a dead writer left on a full disk, make room, and go on. Returns whether there was no room to
     open it, and where it ends now."""
@@ -219,6 +243,7 @@ def main() -> None:
     disk = FullDisk(path, random.Random(seed))
     fill_and_go_on(disk)
     refused_changes = change_topics(disk)
+    delete_without_room(disk)
     refused_opens = sum(die_full(disk) for _ in range(5))
     found = {"refused": disk.refused, "opens": refused_opens, "changes": refused_changes}
     print(json.dumps({"records": disk.appended, **found}))
