@@ -261,8 +261,9 @@ class RemoteStore(BoundToProcess):
 
         Raises:
             TopicExistsError, InvalidTopicError, InvalidConfigError, UsageError: of the first that is refused,
-                as for :meth:`create_topic`. Others of its request may have been made, and none of later ones.
-                If ``topics`` has a wrong name or number, none was made.
+                as for :meth:`create_topic`. All others were asked for, too: several that ask for the same
+                topics at once make all of them together. If ``topics`` has a wrong name or number, none was
+                made.
         """
         wanted = check_new_topics(topics)
         self._check_usable()
@@ -277,7 +278,7 @@ class RemoteStore(BoundToProcess):
         if factor != _BROKERS:
             check_least("replication_factor", factor, 1)
         wanted = [NewTopic(name, partitions, settings, factor) for name, partitions in topics.items()]
-        for result in create_topics(self._broker, wanted, self._config):
+        for result in list(create_topics(self._broker, wanted, self._config)):  # all are asked for before
             self._check(result)
 
     def require_topic(

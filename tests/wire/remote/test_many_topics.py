@@ -26,6 +26,20 @@ def test_more_than_one_request(store):
     assert {topic.config.retention_ms for topic in store.values()} == {7}
 
 
+def test_what_is_refused_keeps_none_of_the_later_requests_from_being_made(store):
+    """Of several that asked for the same topics at once each made some of the first request and was refused
+    for the rest of it; the others nobody asked for."""
+    topics = dict.fromkeys([f"t{number:03}" for number in range(205)], 1)
+    store.create_topics(dict.fromkeys(list(topics)[:100], 1))
+    with (
+        store.listen("127.0.0.1:0") as listener,
+        logstore.connect(listener.address) as remote,
+        pytest.raises(TopicExistsError, match="topic 't000'"),
+    ):
+        remote.create_topics(topics)
+    assert list(store) == list(topics)
+
+
 def test_as_many_partitions_as_a_request_may_create():
     topics = {**dict.fromkeys([f"t{number}" for number in range(60)], 200), "large": 7_000, "last": 1}
     some = list(at_a_time([NewTopic(*each) for each in topics.items()]))
