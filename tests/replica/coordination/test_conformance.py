@@ -16,13 +16,14 @@ from logstore.errors import (
     FencedError,
     InvalidTopicError,
     LockedError,
+    LogstoreError,
     RetriableError,
     TopicExistsError,
     UnknownTopicError,
     UsageError,
 )
 from logstore.replica.coordination import registration
-from logstore.replica.coordination.interface import MOST_TEXT_BYTES, TEXTS, Endpoint
+from logstore.replica.coordination.interface import MOST_TEXT_BYTES, TEXTS, Endpoint, NewTopic
 from logstore.replica.rules.partition_state import Member, PartitionState, Registration
 from tests.replica.coordination.places import (
     SESSION_MS,
@@ -291,6 +292,66 @@ def test_a_topic_is_there_whole_or_not_at_all(place):
             use("orders")
     wanted = uuid.uuid4()
     assert create_topic(control, "orders", topic_id=wanted) == wanted
+
+
+def test_many_topics_are_made_together(place, monkeypatch):
+    """With one change, or with two if one of them is in the way, or is left of an earlier one; each is whole
+    or not there."""
+    coordinator = place.open()
+    control = register(coordinator, 1).try_to_control()
+    commits = []
+    commit = type(coordinator._tree).commit
+    monkeypatch.setattr(
+        type(coordinator._tree),
+        "commit",
+        lambda self, steps: commits.append(len(steps)) or commit(self, steps),
+    )
+    states = [new_state((1, 2))] * 3
+    names = [f"t{number}" for number in range(40)]
+    ids = control.create_topics([NewTopic(name, states, {"retention.ms": "7"}) for name in names])
+    assert len(commits) == 1
+    again = [NewTopic("u", states), NewTopic("t7", states), NewTopic("/", states), NewTopic("v", [])]
+    made = control.create_topics([*again, NewTopic("w", states, topic_id=ids[0].__class__(int=7))])
+    assert [type(each).__name__ for each in made[1:4]] == [
+        "TopicExistsError",
+        "InvalidTopicError",
+        "UsageError",
+    ]
+    assert made[4].int == 7
+    assert len(commits) == 3
+    view = eventually(lambda: len(coordinator.view.partitions) == 3 * 42 and coordinator.view)
+    known = {name: topic.topic_id for name, topic in view.topics.items()}
+    assert known == {**dict(zip(names, ids, strict=True)), "u": made[0], "w": made[4]}
+    assert view.topics["t39"].config == {"retention.ms": "7"}
+
+
+def test_two_threads_that_create_the_same_topic_make_it_once(place, monkeypatch):
+    """Neither takes what the other has made half of for what a controller has left that died."""
+    coordinator = place.open()
+    control = register(coordinator, 1).try_to_control()
+    monkeypatch.setattr(type(coordinator._tree), "most_steps", 20)
+    commit, told = control._commit, []
+
+    def create():
+        try:
+            told.append(create_topic(control, replicas=[(1,)] * 20))
+        except LogstoreError as error:
+            told.append(type(error))
+
+    second = threading.Thread(target=create)
+
+    def meanwhile(steps):
+        refusal = commit(steps)
+        if second.ident is None:
+            second.start()
+            second.join(0.2)
+        return refusal
+
+    monkeypatch.setattr(control, "_commit", meanwhile)
+    create()
+    second.join()
+    view = eventually(lambda: len(coordinator.view.partitions) == 20 and coordinator.view)
+    assert told == [view.topics["t"].topic_id, TopicExistsError]
 
 
 def test_no_change_of_a_topics_settings_is_lost(place):

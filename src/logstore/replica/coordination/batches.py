@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from logstore.replica.coordination.tree import Create, Step, Tree, Write
+
+T = TypeVar("T")
 
 _EXTRA_STEPS = 3
 """That are made with each batch: see :mod:`.session` and :mod:`.control`."""
@@ -16,13 +19,21 @@ def step_bytes(step: Step) -> int:
 
 def batches(tree: Tree, steps: Sequence[Step]) -> Iterator[list[Step]]:
     """The steps in their order, as many at a time as the tree takes."""
-    batch: list[Step] = []
-    size_bytes = 0
-    for step in steps:
-        size_bytes += step_bytes(step)
-        if batch and (len(batch) + _EXTRA_STEPS >= tree.most_steps or size_bytes > tree.most_bytes):
+    return together(tree, steps, lambda step: (step,))
+
+
+def together(tree: Tree, changes: Iterable[T], steps_of: Callable[[T], Sequence[Step]]) -> Iterator[list[T]]:
+    """Changes in their order, as many at a time as the tree takes; one that is too large is alone."""
+    batch: list[T] = []
+    step_count = size_bytes = 0
+    for change in changes:
+        steps = steps_of(change)
+        own_bytes = sum(map(step_bytes, steps))
+        has_room = step_count + len(steps) + _EXTRA_STEPS <= tree.most_steps
+        if batch and not (has_room and size_bytes + own_bytes <= tree.most_bytes):
             yield batch
-            batch, size_bytes = [], step_bytes(step)
-        batch.append(step)
+            batch, step_count, size_bytes = [], 0, 0
+        batch.append(change)
+        step_count, size_bytes = step_count + len(steps), size_bytes + own_bytes
     if batch:
         yield batch

@@ -2,20 +2,33 @@
 
 ``/controller_epoch`` is replaced by each new controller, as Kafka does it, and each change that a controller
 makes checks its version. So one that does not know yet that it is no longer the controller changes nothing.
+
+Lock: ``TreeControl._lock`` is held while topics are created, grown and deleted: what one thread has made half
+of is not to be swept up by another as if a controller had died.
 """
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import NoReturn, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 from uuid import UUID
 
-from logstore.errors import FencedError, RetriableError, TopicExistsError, UnknownTopicError, UsageError
+from logstore.errors import (
+    CorruptionError,
+    FencedError,
+    LogstoreError,
+    RetriableError,
+    TopicExistsError,
+    UnknownTopicError,
+    UsageError,
+    without_frames,
+)
 from logstore.format.names import check_topic_name
 from logstore.replica.coordination import layout
-from logstore.replica.coordination.batches import batches
-from logstore.replica.coordination.interface import Outcome, TopicPartition, View
+from logstore.replica.coordination.batches import batches, together
+from logstore.replica.coordination.interface import NewTopic, Outcome, TopicPartition, View
 from logstore.replica.coordination.tree import Check, Create, Delete, Refusal, Step, Tree, Write
 from logstore.replica.rules.partition_state import PartitionState, Registration
 
@@ -33,6 +46,13 @@ class Changes(Protocol):
     ) -> dict[TopicPartition, Outcome] | None: ...
 
 
+class _Creation(NamedTuple):
+    at: int
+    name: str
+    topic_id: UUID
+    steps: list[Step]
+
+
 class TreeControl:
     """See :class:`~logstore.replica.coordination.interface.Control`."""
 
@@ -43,6 +63,7 @@ class TreeControl:
         self._session = session
         self._check = check
         self._view = view
+        self._lock = threading.Lock()
         self.epoch = epoch
 
     def _commit(self, steps: Sequence[Step]) -> Refusal | None:
@@ -71,24 +92,63 @@ class TreeControl:
         topic_id: UUID | None = None,
         config: Mapping[str, str] | None = None,
     ) -> UUID:
+        (made,) = self.create_topics([NewTopic(name, states, config or {}, topic_id)])
+        if isinstance(made, LogstoreError):
+            raise made
+        return made
+
+    def create_topics(self, topics: Sequence[NewTopic]) -> list[UUID | LogstoreError]:
+        outcomes: dict[int, UUID | LogstoreError] = {}
+        wanted: list[_Creation] = []
+        for at, topic in enumerate(topics):
+            try:
+                wanted.append(self._creation(at, topic))
+                outcomes[at] = wanted[-1].topic_id
+            except LogstoreError as error:
+                outcomes[at] = without_frames(error)
+        with self._lock:
+            for some in together(self._tree, wanted, lambda each: each.steps):
+                outcomes |= self._refused(some)
+        return [outcomes[at] for at in range(len(topics))]
+
+    def _creation(self, at: int, topic: NewTopic) -> _Creation:
+        name, states = topic.name, topic.states
         check_topic_name(name)
         _check_replicas(states)
-        topic_id = topic_id or uuid.uuid4()
-        self._sweep(name)
+        topic_id = topic.topic_id or uuid.uuid4()
         path = layout.topic_path(name)
         steps: list[Step] = [
             Create(path, layout.encode_topic(topic_id, dict(enumerate(each.replicas for each in states)))),
             Create(f"{path}/partitions", ""),
-            Create(layout.config_path(name), layout.encode_config(config or {})),
+            Create(layout.config_path(name), layout.encode_config(topic.config)),
         ]
-        for at, state in enumerate(states):
-            folder, state_path = layout.partition_paths(name, at)
+        for number, state in enumerate(states):
+            folder, state_path = layout.partition_paths(name, number)
             steps += [Create(folder, ""), Create(state_path, layout.encode_state(state, self.epoch))]
         steps.append(Create(layout.topic_id_path(topic_id), name))  # with it the topic is there
-        for batch in batches(self._tree, steps):
-            if self._commit(batch) is not None:
-                raise RetriableError(f"topic {name!r} is being created or deleted; try again")
-        return topic_id
+        return _Creation(at, name, topic_id, steps)
+
+    def _refused(self, creations: Sequence[_Creation]) -> dict[int, LogstoreError]:
+        """Make topics that fit into one change, or one that is larger. Returns why some were not made."""
+        refused: dict[int, LogstoreError] = {}
+        left = list(creations)
+        try:
+            if len(left) > 1 and self._commit(_steps_of(left)) is None:
+                return {}
+            left = [each for each in creations if self._is_free(each, refused)]
+            for batch in batches(self._tree, _steps_of(left)):
+                if self._commit(batch) is not None:
+                    return refused | {each.at: _in_the_way(each.name) for each in left}
+        except LogstoreError as error:
+            refused.update(dict.fromkeys([each.at for each in left], without_frames(error)))
+        return refused
+
+    def _is_free(self, creation: _Creation, refused: dict[int, LogstoreError]) -> bool:
+        try:
+            self._sweep(creation.name)
+        except (TopicExistsError, CorruptionError) as error:
+            refused[creation.at] = without_frames(error)
+        return creation.at not in refused
 
     def _sweep(self, name: str) -> None:
         """Remove what was left by a controller that was creating or deleting the topic.
@@ -118,6 +178,10 @@ class TreeControl:
                     self._commit([step])
 
     def delete_topic(self, name: str) -> None:
+        with self._lock:
+            self._delete(name)
+
+    def _delete(self, name: str) -> None:
         path = layout.topic_path(name)
         described = self._tree.read(path)
         marker = described and layout.topic_id_path(layout.decode_topic_id(path, described.data))
@@ -130,6 +194,10 @@ class TreeControl:
 
     def add_partitions(self, name: str, first: int, states: Sequence[PartitionState]) -> None:
         _check_replicas(states)
+        with self._lock:
+            self._grow(name, first, states)
+
+    def _grow(self, name: str, first: int, states: Sequence[PartitionState]) -> None:
         path = layout.topic_path(name)
         described = self._tree.read(path)
         if described is None:
@@ -174,6 +242,14 @@ class TreeControl:
     def resign(self) -> None:
         if self._commit([Delete(layout.CONTROLLER)]) is not None:
             self._be_fenced()
+
+
+def _steps_of(creations: Sequence[_Creation]) -> list[Step]:
+    return [step for each in creations for step in each.steps]
+
+
+def _in_the_way(name: str) -> RetriableError:
+    return RetriableError(f"topic {name!r} is being created or deleted; try again")
 
 
 def _check_replicas(states: Sequence[PartitionState]) -> None:

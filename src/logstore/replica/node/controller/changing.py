@@ -9,8 +9,9 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from functools import partial
 from typing import TypeVar
+from uuid import UUID
 
 from logstore.broker.administering import changed_settings, check_count, check_more, outcome_of
 from logstore.broker.codes import ErrorCode
@@ -30,11 +31,13 @@ from logstore.broker.settings import settings_of
 from logstore.config import TopicConfig
 from logstore.errors import (
     InvalidTopicError,
+    LogstoreError,
     RetriableError,
     StorageError,
     TopicExistsError,
     UnknownTopicError,
     UsageError,
+    without_frames,
 )
 from logstore.format.names import (
     OFFSETS_TOPIC,
@@ -45,6 +48,7 @@ from logstore.format.names import (
 )
 from logstore.logdir.directory import LogDirectory
 from logstore.replica.coordination.interface import Control, Topic, View
+from logstore.replica.coordination.interface import NewTopic as CreatedTopic
 from logstore.replica.node.assigning import config_of, described, known_settings, own_settings
 from logstore.replica.node.controller.awaiting import await_view
 from logstore.replica.node.controller.placement import place
@@ -85,64 +89,102 @@ class ClusterTopics:
         self._coming: dict[str, float] = {}
         """Names of topics that this controller makes, and until when the view may not have them yet."""
 
-    def _as_controller(
+    def _each(
         self,
         names: Sequence[str],
         change: Callable[[Control, int], TopicOutcome | object],
         has: Callable[[View, TopicOutcome], bool] = lambda view, done: True,
     ) -> TopicsResult:
-        """``has``: whether a view has what was changed."""
+        """Change one after the other. ``has``: whether a view has what was changed."""
+
+        def change_all(control: Control) -> list[TopicOutcome]:
+            return [
+                outcome_of(name, partial(_at_coordinator, partial(change, control, number)))
+                for number, name in enumerate(names)
+            ]
+
+        return self._as_controller(
+            names, change_all, lambda view, done: done.error is not ErrorCode.NONE or has(view, done)
+        )
+
+    def _as_controller(
+        self,
+        names: Sequence[str],
+        change: Callable[[Control], Sequence[TopicOutcome]],
+        has: Callable[[View, TopicOutcome], bool],
+    ) -> TopicsResult:
+        """``has``: whether a view has what an outcome tells."""
         control = self._control()
         if control is None:
             why = "this node is not the controller; ask the one that metadata names"
             return TopicsResult(tuple(TopicOutcome(name, ErrorCode.NOT_CONTROLLER, why) for name in names))
-        outcomes = tuple(
-            outcome_of(name, lambda number=number: _at_coordinator(change, control, number))  # type: ignore[misc]
-            for number, name in enumerate(names)
-        )
-        changed = [each for each in outcomes if each.error is ErrorCode.NONE]
-        await_view(self._view, lambda view: all(has(view, each) for each in changed))
-        return TopicsResult(outcomes)
+        outcomes = change(control)
+        await_view(self._view, lambda view: all(has(view, each) for each in outcomes))
+        return TopicsResult(tuple(outcomes))
 
     # Topics
 
     def create_topics(self, request: CreateTopicsRequest) -> TopicsResult:
-        topics = request.topics
-        return self._as_controller(
-            [each.name for each in topics],
-            lambda control, at: self._create(control, topics[at], is_trial=request.validate_only),
-            _has_topic,
-        )
+        names = [each.name for each in request.topics]
+        return self._as_controller(names, lambda control: self._create_all(control, request), _has_topic)
 
-    def _create(self, control: Control, topic: NewTopic, *, is_trial: bool) -> TopicOutcome:
+    def _create_all(self, control: Control, request: CreateTopicsRequest) -> list[TopicOutcome]:
+        """All that can be made are stored together: a change takes the coordinator some milliseconds, and
+        each node much more."""
         view = self._view()
+        outcomes: list[TopicOutcome] = []
+        new: dict[int, CreatedTopic] = {}
+
+        def plan(topic: NewTopic) -> TopicOutcome:
+            config = self._config_of_new(view, topic)
+            if topic.name in _OF_COORDINATORS:
+                return self._create_internal(control, view, topic.name, is_trial=request.validate_only)
+            missing = self._missing_nodes(view, topic)
+            if missing is not None:
+                return TopicOutcome(topic.name, ErrorCode.INVALID_REPLICATION_FACTOR, missing)
+            replicas = self._placed(view, topic)
+            if not request.validate_only:
+                self._claim(topic.name)
+                states = _led(replicas, view.registrations, config.min_insync_replicas)
+                new[len(outcomes)] = CreatedTopic(topic.name, states, dict(topic.settings))
+            return TopicOutcome(
+                topic.name,
+                ErrorCode.NONE,
+                partition_count=len(replicas),
+                replication_factor=len(replicas[0]),
+                settings=described(topic.settings, settings_of(config)),
+            )
+
+        for topic in request.topics:
+            outcomes.append(outcome_of(topic.name, partial(_at_coordinator, partial(plan, topic))))
+        made = self._make(control, view, list(new.values()))
+        for at, found in zip(new, made, strict=True):
+            told = partial(_with_id, outcomes[at], found)
+            outcomes[at] = outcome_of(outcomes[at].name, partial(_at_coordinator, told))
+        return outcomes
+
+    def _config_of_new(self, view: View, topic: NewTopic) -> TopicConfig:
+        """
+        Raises:
+            LogstoreError: there can be no such topic beside those that there are.
+        """
         defaults = self._directory.config.topic.to_properties()
         config = TopicConfig.from_properties({**defaults, **topic.settings})
         check_new_topic_name(topic.name)
         if topic.name in view.topics:
             raise TopicExistsError(f"topic {topic.name!r} exists")
         _check_clash(topic.name, view.topics)
-        if topic.name in _OF_COORDINATORS:
-            return self._create_internal(control, view, topic.name, is_trial=is_trial)
-        missing = self._missing_nodes(view, topic)
-        if missing is not None:
-            return TopicOutcome(topic.name, ErrorCode.INVALID_REPLICATION_FACTOR, missing)
-        replicas = self._placed(view, topic)
-        if not is_trial:
-            self.ensure_coordinators(control, view)
-        topic_id = None
-        if not is_trial:
-            self._claim(topic.name)
-            states = _led(replicas, view.registrations, config.min_insync_replicas)
-            topic_id = control.create_topic(topic.name, states, config=dict(topic.settings))
-        return TopicOutcome(
-            topic.name,
-            ErrorCode.NONE,
-            topic_id=topic_id,
-            partition_count=len(replicas),
-            replication_factor=len(replicas[0]),
-            settings=described(topic.settings, settings_of(config)),
-        )
+        return config
+
+    def _make(
+        self, control: Control, view: View, topics: Sequence[CreatedTopic]
+    ) -> Sequence[UUID | LogstoreError]:
+        try:
+            if topics:
+                self.ensure_coordinators(control, view)
+        except LogstoreError as error:
+            return [without_frames(error)] * len(topics)
+        return control.create_topics(topics)
 
     def _claim(self, name: str) -> None:
         """Of two topics whose names clash only one is made, however quickly they follow each other: no node
@@ -178,17 +220,20 @@ class ClusterTopics:
 
     def ensure_coordinators(self, control: Control, view: View) -> None:
         """Who has topics has groups, transactions and queues: their topics are made with the first one."""
-        for name, is_compacted in _OF_COORDINATORS.items():
-            if name not in view.topics:
-                self._make_internal(control, view, name, is_compacted=is_compacted)
+        new = [
+            self._internal(view, name, is_compacted=is_compacted)
+            for name, is_compacted in _OF_COORDINATORS.items()
+            if name not in view.topics
+        ]
+        for made in control.create_topics(new) if new else ():
+            if isinstance(made, LogstoreError) and not isinstance(made, TopicExistsError):
+                raise made
 
-    def _make_internal(self, control: Control, view: View, name: str, *, is_compacted: bool) -> None:
+    def _internal(self, view: View, name: str, *, is_compacted: bool) -> CreatedTopic:
         replicas = place(_racks(view), 1, self._possible_factor(view), self._chance)
         config = internal_config(self._directory.config, is_compacted=is_compacted)
         states = _led(replicas, view.registrations, config.min_insync_replicas)
-        own = own_settings(self._directory, config)
-        with suppress(TopicExistsError):
-            control.create_topic(name, states, config=own)
+        return CreatedTopic(name, states, own_settings(self._directory, config))
 
     def _possible_factor(self, view: View) -> int:
         """How many replicas a partition has, of which nobody has said it, or fewer if fewer nodes live."""
@@ -217,7 +262,7 @@ class ClusterTopics:
 
     def delete_topics(self, request: DeleteTopicsRequest) -> TopicsResult:
         names, before = request.names, self._view().topics
-        return self._as_controller(
+        return self._each(
             names,
             lambda control, at: self._delete(control, names[at]),
             lambda view, gone: (
@@ -228,7 +273,7 @@ class ClusterTopics:
     def create_partitions(self, request: CreatePartitionsRequest) -> TopicsResult:
         topics = request.topics
         counts = {each.name: each.partition_count for each in topics}
-        return self._as_controller(
+        return self._each(
             [each.name for each in topics],
             lambda control, at: self._grow(control, topics[at], is_trial=request.validate_only),
             lambda view, grown: (
@@ -269,7 +314,7 @@ class ClusterTopics:
 
     def alter_configs(self, request: AlterConfigsRequest) -> TopicsResult:
         changes = request.changes
-        return self._as_controller(
+        return self._each(
             [each.name for each in changes],
             lambda control, at: self._configure(control, changes[at], is_trial=request.validate_only),
         )
@@ -297,7 +342,9 @@ class ClusterTopics:
 
 
 def _has_topic(view: View, made: TopicOutcome) -> bool:
-    """Whether it has a topic that was made, with all its partitions."""
+    """Whether it has a topic that was made, with all its partitions, or that another client has just made."""
+    if made.error is ErrorCode.TOPIC_ALREADY_EXISTS:
+        return made.name in view.topics
     if made.topic_id is None:  # not made: tried, or one of the cluster's own
         return True
     topic = view.topics.get(made.name)
@@ -315,13 +362,19 @@ def _given(before: Mapping[str, str], change: ConfigChange, after: Mapping[str, 
     return {name: value for name, value in own.items() if name not in removed}
 
 
-def _at_coordinator(change: Callable[[Control, int], T], control: Control, number: int) -> T:
+def _with_id(outcome: TopicOutcome, made: UUID | LogstoreError) -> TopicOutcome:
+    if isinstance(made, LogstoreError):
+        raise made
+    return outcome._replace(topic_id=made)
+
+
+def _at_coordinator(change: Callable[[], T]) -> T:
     """
     Raises:
         RetriableError: the coordinator's disk has no room, or its directory is gone: not this node's.
     """
     try:
-        return change(control, number)
+        return change()
     except StorageError as error:
         raise RetriableError("the coordinator takes no changes now") from error
 
@@ -331,6 +384,8 @@ def _check_clash(name: str, others: Iterable[str]) -> None:
     Raises:
         InvalidTopicError: another name differs only in ``.`` and ``_``, which Kafka treats as the same.
     """
+    if "." not in name and "_" not in name:
+        return  # no name is like it, however many there are
     clash = next((each for each in others if each != name and has_name_clash(each, name)), None)
     if clash is not None:
         raise InvalidTopicError(f"topic {name!r} differs only in '.' and '_' from {clash!r}")
