@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from logstore.replica.coordination.interface import ViewChange
 from logstore.replica.node.controller.controlling import Controlling
 from tests.replica.node.cluster import eventually
 
@@ -26,6 +27,26 @@ class Life:
     def try_to_control(self):
         self._meanwhile()
         return f"control in life {self._number}"
+
+
+def test_a_new_topic_concerns_only_its_own_partitions(monkeypatch):
+    """Whoever made one topic after the other waited for elections of all that there were, each time."""
+    looked_at = []
+    monkeypatch.setattr(
+        Controlling, "_elect", lambda _, __, ___, partitions: looked_at.append(set(partitions))
+    )
+    view = SimpleNamespace(**{**vars(VIEW), "partitions": dict.fromkeys([("t", 0), ("t", 1), ("u", 0)])})
+    nothing = ViewChange(view, False, False, frozenset(), frozenset())
+    controlling = Controlling(lambda: view, None, lambda *_: None)
+    try:
+        controlling.begin(Life(1, lambda: None))
+        eventually(lambda: looked_at == [set(view.partitions)])
+        controlling.note(nothing._replace(topics=frozenset("t")))
+        eventually(lambda: looked_at[1:] == [{("t", 0), ("t", 1)}])
+        controlling.note(nothing._replace(living=True))
+        eventually(lambda: looked_at[2:] == [set(view.partitions)])
+    finally:
+        controlling.stop()
 
 
 @pytest.mark.parametrize("step", ["takes the seat", "prepares"])

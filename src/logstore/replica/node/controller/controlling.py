@@ -61,6 +61,8 @@ class Controlling:
         self._life: _Life | None = None
         self._lock = threading.Lock()
         self._changed: set[TopicPartition] = set()
+        self._changed_topics: set[str] = set()
+        """Those of which the settings may be others now, which concern all their partitions."""
         self._has_all_changed = True
         self._bell = threading.Event()
         self._is_stopped = False
@@ -80,8 +82,9 @@ class Controlling:
     def note(self, change: ViewChange) -> None:
         """Something has changed."""
         with self._lock:
-            self._has_all_changed |= change.living or change.controller or bool(change.topics)
+            self._has_all_changed |= change.living or change.controller
             self._changed |= change.partitions
+            self._changed_topics |= change.topics
         self._bell.set()
 
     def stop(self) -> None:
@@ -132,11 +135,13 @@ class Controlling:
                 self._has_all_changed = True
         with self._lock:
             changed, self._changed = self._changed, set()
+            topics, self._changed_topics = self._changed_topics, set()
             has_all, self._has_all_changed = self._has_all_changed, False
         view = self._view()
         if has_all:
             self._elect(control, view, view.partitions)
-        elif changed:
+        elif changed or topics:
+            changed |= {each for each in view.partitions if each[0] in topics}
             self._elect(control, view, changed)
         if self._balance_seconds and time.monotonic() >= self._balance_at:
             self._balance_at = time.monotonic() + self._balance_seconds
