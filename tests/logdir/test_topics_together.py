@@ -3,10 +3,12 @@
 import pytest
 
 from logstore.errors import DiskFullError, InvalidTopicError, StorageError, TopicExistsError
+from logstore.files import OsFile, OsFiles
 from logstore.logdir import directory as directory_module
 from logstore.logdir.catalogue import CatalogueWriter, TopicEntry
 from logstore.logdir.directory import LogDirectory
 from logstore.logdir.topics import NewTopic
+from logstore.model import Role, TopicPartition
 from tests.logdir.helpers import crash, open_store
 
 
@@ -86,3 +88,22 @@ def test_a_kill_between_leaves_all_of_them(tmp_path, monkeypatch):
     with open_store(tmp_path / "store") as store:
         assert {name: len(store[name]) for name in store} == {"a": 2, "b": 2}
         assert not store.damaged
+
+
+def test_a_new_replica_is_one_from_the_start(tmp_path, monkeypatch):
+    """Of the directory of each new one are flushed its two small files with their names, and the rest when
+    the log has begun."""
+    flushed = []
+    flush, flush_directory = OsFile.flush, OsFiles.flush_directory
+    monkeypatch.setattr(OsFile, "flush", lambda self: flushed.append(self.path) or flush(self))
+    monkeypatch.setattr(
+        OsFiles, "flush_directory", lambda self, path: flushed.append(path) or flush_directory(self, path)
+    )
+    with open_store(tmp_path / "store", files=OsFiles()) as store:
+        store.directory.create_topics([new("t")], Role.FOLLOWER)
+        log = store.directory.log(TopicPartition("t", 0))
+        log.set_role(Role.FOLLOWER)
+        log.lead(3)
+        assert log.role is Role.LEADER
+        there = [path for path in flushed if "t-0" in path]
+        assert len(there) == 5, there

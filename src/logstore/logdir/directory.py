@@ -457,10 +457,12 @@ class LogDirectory:
             self.check_open()
             return self._create([self._topics.new_entry(topic)])[0]
 
-    def create_topics(self, topics: Sequence[NewTopic]) -> dict[str, TopicEntry | LogstoreError]:
+    def create_topics(
+        self, topics: Sequence[NewTopic], role: Role = Role.ALONE
+    ) -> dict[str, TopicEntry | LogstoreError]:
         """Create topics, some at a time: what is stored for all of them is stored once. Each is created, or
         refused with an error as :meth:`create_topic` raises it; what the disk refuses, some are refused for.
-        Of two with one name the first counts.
+        Of two with one name the first counts. ``role``: what the logs are from the start.
         """
         made: dict[str, TopicEntry | LogstoreError] = {}
         wanted = list({topic.name: topic for topic in reversed(topics)}.values())[::-1]
@@ -469,10 +471,10 @@ class LogDirectory:
             self.check_open()
             with self._lock:
                 self.check_open()
-                made.update(self._create_some(some))
+                made.update(self._create_some(some, role))
         return made
 
-    def _create_some(self, topics: Sequence[NewTopic]) -> dict[str, TopicEntry | LogstoreError]:
+    def _create_some(self, topics: Sequence[NewTopic], role: Role) -> dict[str, TopicEntry | LogstoreError]:
         refused: dict[str, LogstoreError] = {}
         entries: list[TopicEntry] = []
         for topic in topics:
@@ -481,7 +483,7 @@ class LogDirectory:
             except LogstoreError as error:
                 refused[topic.name] = without_frames(error)
         try:
-            return {**refused, **{entry.name: entry for entry in self._create(entries)}}
+            return {**refused, **{entry.name: entry for entry in self._create(entries, role)}}
         except LogstoreError as error:
             return {**refused, **dict.fromkeys([entry.name for entry in entries], without_frames(error))}
 
@@ -493,11 +495,11 @@ class LogDirectory:
         self.check_not_of_cluster(f"topic {topic.name!r} is not made here", f"create_topic({topic.name!r})")
         return replace(topic, held=numbers, config=config)
 
-    def _create(self, entries: Sequence[TopicEntry]) -> list[TopicEntry]:
+    def _create(self, entries: Sequence[TopicEntry], role: Role = Role.ALONE) -> list[TopicEntry]:
         if not entries:
             return []
         try:
-            self._topics.begin(entries)
+            self._topics.begin(entries, role)
             live = self._complete([(entry, entry.held_partitions) for entry in entries])
         except BaseException:
             for entry in entries:
@@ -563,7 +565,11 @@ class LogDirectory:
                     )
 
     def add_partitions(
-        self, name: str, partition_count: int, held: Iterable[int] | None = None
+        self,
+        name: str,
+        partition_count: int,
+        held: Iterable[int] | None = None,
+        role: Role = Role.ALONE,
     ) -> TopicEntry:
         """Give a topic more partitions, ``partition_count`` in all. A crash leaves all of the new ones, or
         none. The directory holds those with the numbers ``held``, or all new ones if it is None.
@@ -580,10 +586,10 @@ class LogDirectory:
             topic = self.topic(name)  # it may be another topic by now, or have grown
             added = _added_partitions(topic, partition_count, added if held is not None else None)
             self.context.home.check_held()
-            grown = self._topics.begin_growth(topic, added, partition_count)
+            grown = self._topics.begin_growth(topic, added, partition_count, role)
             return self._complete([(grown, added)])[0]
 
-    def hold(self, name: str, numbers: Iterable[int]) -> TopicEntry:
+    def hold(self, name: str, numbers: Iterable[int], role: Role = Role.ALONE) -> TopicEntry:
         """Hold more partitions of a topic. A crash leaves all of the named ones held, or none. If a directory
         of the partition exists already, such as a copy from a replica, its records are used.
 
@@ -600,7 +606,7 @@ class LogDirectory:
             if not added:
                 return topic
             self.context.home.check_held()
-            return self._complete([(self._topics.begin_growth(topic, added), added)])[0]
+            return self._complete([(self._topics.begin_growth(topic, added, role=role), added)])[0]
 
     def let_go(self, name: str, number: int) -> TopicEntry:
         """Stop holding a partition: remove it with all its records, even if they are damaged or missing. Its

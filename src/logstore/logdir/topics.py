@@ -38,9 +38,9 @@ from logstore.logdir.identity import (
     strays_of,
     unknown_partitions,
 )
-from logstore.model import TopicPartition
+from logstore.model import Role, TopicPartition
 from logstore.partition.state.home import LogHome
-from logstore.partition.state.sidecars import METADATA_NAME, read_topic_id, write_topic_id
+from logstore.partition.state.sidecars import METADATA_NAME, begin_directory, read_topic_id
 from logstore.turns import flushed_at_a_time, take_turns
 from logstore.warning import inform, warn
 
@@ -151,7 +151,7 @@ class TopicTable:
             for directory in directories:
                 self._files.flush_directory(directory)
         elif any(self._is_taken(entry, each) or self._has_records(each) for each in directories):
-            self._make_directories([(entry, entry.held_partitions)])
+            self._make_directories([(entry, entry.held_partitions)], Role.ALONE)
         else:
             inform("topic %r is not made: its creation was refused or broken off", entry.name)
             self._left += self._take_away(entry)
@@ -227,11 +227,11 @@ class TopicTable:
         self._check_vacant(entry, entry.held_partitions)
         return entry
 
-    def begin(self, entries: Sequence[TopicEntry]) -> None:
+    def begin(self, entries: Sequence[TopicEntry], role: Role = Role.ALONE) -> None:
         """Store that topics are being created, and create the directories of the partitions that they hold.
         :meth:`finish` completes it; after a crash before that, the next open does, or undoes it."""
         self._put_all(entries)
-        self._make_directories([(entry, entry.held_partitions) for entry in entries])
+        self._make_directories([(entry, entry.held_partitions) for entry in entries], role)
 
     def finish(self, entries: Sequence[TopicEntry]) -> list[TopicEntry]:
         """Complete creations or a growth, durably."""
@@ -289,18 +289,21 @@ class TopicTable:
             return True
         return holds_partition(self._files, directory) if found is None else found != entry.topic_id
 
-    def _make_directories(self, made: Iterable[tuple[TopicEntry, Iterable[int]]]) -> None:
+    def _make_directories(self, made: Iterable[tuple[TopicEntry, Iterable[int]]], role: Role) -> None:
         """Create the directories of new partitions, by their topics and numbers. Forgets everything about an
-        earlier partition of the same name, so that none of it carries over."""
+        earlier partition of the same name, so that none of it carries over. One whose directory is there
+        already keeps its role."""
         pairs = [(entry, TopicPartition(entry.name, number)) for entry, numbers in made for number in numbers]
         self._home.forget([partition for _, partition in pairs])
 
         def make(pair: tuple[TopicEntry, TopicPartition]) -> None:
             entry, partition = pair
             directory = self.directory_of(partition)
-            if not self._is_taken(entry, directory):  # else opening it raises
-                self._files.make_directory(directory)
-                write_topic_id(self._files, directory, entry.topic_id)
+            if self._is_taken(entry, directory):
+                return  # opening it raises
+            is_new = not self._files.is_directory(directory)
+            self._files.make_directory(directory)
+            begin_directory(self._files, directory, entry.topic_id, role if is_new else Role.ALONE)
 
         take_turns(make, pairs, at_a_time=flushed_at_a_time(self._files))
         self._files.flush_directory(self._path)
@@ -308,7 +311,11 @@ class TopicTable:
     # Changing
 
     def begin_growth(
-        self, entry: TopicEntry, numbers: Sequence[int], partition_count: int | None = None
+        self,
+        entry: TopicEntry,
+        numbers: Sequence[int],
+        partition_count: int | None = None,
+        role: Role = Role.ALONE,
     ) -> TopicEntry:
         """Create the directories of more partitions; ``partition_count``, if given, is the topic's new total.
         They are not held until :meth:`finish`: a crash before it leaves empty directories, which the next
@@ -320,7 +327,7 @@ class TopicTable:
         if not set(numbers).isdisjoint(entry.letting_go):
             entry = self.take_out_parts(entry)[0]  # an earlier let_go() failed half-way
         self._check_vacant(entry, numbers)
-        self._make_directories([(entry, numbers)])
+        self._make_directories([(entry, numbers)], role)
         return entry.holding([*entry.held_partitions, *numbers], partition_count)
 
     def configure(self, entry: TopicEntry, config: TopicConfig) -> TopicEntry:

@@ -44,7 +44,7 @@ class LoadedLog:
     is_settled: bool
     """Whether all of it is durable. Otherwise the caller must make it so, and store a checkpoint."""
     is_new: bool
-    """Whether its last segment was just created, durably."""
+    """Whether its last segment was just created."""
     high_watermark: int | None
     """The stored one."""
     snapshots: list[int]

@@ -346,7 +346,7 @@ class Loader:
         if self.recovery_point > base:
             self.on_loss(base)
         segment = self._new_active(base)
-        segment.create()
+        segment.create(flush=self.is_clean)  # else settle() flushes the directory
         self._is_new = True
         self.recovery_point = min(self.recovery_point, base)
         self.report.recovered_segments += 1

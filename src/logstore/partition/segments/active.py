@@ -91,13 +91,9 @@ class ActiveSegment(Segment):
         self._log = log = self._files.open(self.path, create=True)
         self._cache.touch_active(self)
         log.truncate(0)
-        self._create_indexes(flush=flush)
+        self.indexes.create()
         if flush:
             self._files.flush_directory(self.directory)
-
-    def _create_indexes(self, *, flush: bool = True) -> None:
-        self.indexes.clear()
-        self.indexes.store(flush=flush)
 
     def link(self, path: str) -> None:
         """Create the indexes, and give an existing file, whole and durable, a second name here. Nothing of it
@@ -107,7 +103,8 @@ class ActiveSegment(Segment):
             StorageError: the file cannot have a second name here, or the disk refused.
         """
         self._files.link(path, self.path + TEMPORARY_SUFFIX)
-        self._create_indexes()
+        self.indexes.clear()
+        self.indexes.store(flush=True)
 
     def unlink(self) -> None:
         """Undo :meth:`link`, except for the indexes."""

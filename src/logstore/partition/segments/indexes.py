@@ -221,6 +221,11 @@ class _SparseIndex(ABC):
         self._entries = bytearray()
         self._stored_count = -1
 
+    def create(self) -> None:
+        """Make the file, empty: see :meth:`IndexBuilder.create`."""
+        self.store(flush=False)
+        self._is_durable = True
+
     def trust_file(self) -> None:
         """Take the entries that were read from the file for durable."""
         self._is_durable = self._stored_count == self.entry_count
@@ -491,6 +496,12 @@ class IndexBuilder:
         self._note_ends()
         self.bytes_since_entry = 0
         self.largest = TimestampOffset(NO_TIMESTAMP_MS, self.offset_index.base_offset)
+
+    def create(self) -> None:
+        """Start again with empty files. They have no contents to flush; the caller flushes the directory."""
+        self.clear()
+        self.offset_index.create()
+        self.time_index.create()
 
     def distrust_files(self) -> None:
         """Make the next store write new files for both."""

@@ -10,7 +10,14 @@ from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from logstore.errors import CorruptionError, UnsupportedVersionError, UsageError
-from logstore.files import Files, read_small_file, read_small_files, write_new_file, write_small_file
+from logstore.files import (
+    Files,
+    read_small_file,
+    read_small_files,
+    write_new_file,
+    write_small_file,
+    write_small_files,
+)
 from logstore.format.checkpoint import EpochEntry, decode_epoch_checkpoint, encode_epoch_checkpoint
 from logstore.format.metadata import (
     decode_partition_metadata,
@@ -141,6 +148,14 @@ def read_topic_id(files: Files, directory: str) -> uuid.UUID | None:
 
 def write_topic_id(files: Files, directory: str, topic_id: uuid.UUID) -> None:
     write_small_file(files, f"{directory}/{METADATA_NAME}", encode_partition_metadata(topic_id))
+
+
+def begin_directory(files: Files, directory: str, topic_id: uuid.UUID, role: Role) -> None:
+    """Write what a partition's directory has before its log begins, durably."""
+    contents = {METADATA_NAME: encode_partition_metadata(topic_id)}
+    if role is not Role.ALONE:
+        contents[ROLE_NAME] = encode_role(role)
+    write_small_files(files, directory, contents)
 
 
 def read_role(files: Files, directory: str) -> Role:
