@@ -511,7 +511,7 @@ def test_what_came_while_the_disk_was_full_is_held_when_there_is_room(cluster, m
 
     with monkeypatch.context() as full, logstore.connect(*cluster.addresses) as remote:
         if step == "first":
-            full.setattr(directory, "create_topic", refuse)
+            full.setattr(directory._topics, "new_entry", refuse)
             full.setattr(directory, "add_partitions", refuse)
         else:
             full.setattr(directory, "_complete", refuse_all)
@@ -532,7 +532,7 @@ def test_a_log_that_cannot_be_used_yet_is_led_when_it_can(cluster, monkeypatch, 
     create(cluster)
     node, directory = cluster.nodes[1], cluster.stores[1].directory
     refused = []
-    prepare_role, log = sidecars.prepare_role, directory.log
+    prepare_role, log, create_topics = sidecars.prepare_role, directory.log, directory.create_topics
 
     def prepare_role_elsewhere(files, path, role):
         if path.startswith(f"{directory.path}/new"):
@@ -548,6 +548,7 @@ def test_a_log_that_cannot_be_used_yet_is_led_when_it_can(cluster, monkeypatch, 
 
     with monkeypatch.context() as full, logstore.connect(*cluster.addresses) as remote:
         if what == "role":
+            full.setattr(directory, "create_topics", lambda topics, _: create_topics(topics))  # as a crash
             full.setattr(sidecars, "prepare_role", prepare_role_elsewhere)
         else:
             full.setattr(directory, "log", log_of_others)

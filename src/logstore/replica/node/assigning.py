@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from uuid import UUID
 
 from logstore.broker.requests import ConfigSource, Setting
@@ -11,7 +12,8 @@ from logstore.config import TopicConfig
 from logstore.errors import LogstoreError, UnknownTopicError
 from logstore.logdir.catalogue import TopicEntry, TopicState
 from logstore.logdir.directory import LogDirectory
-from logstore.model import TopicPartition
+from logstore.logdir.topics import NewTopic
+from logstore.model import Role, TopicPartition
 from logstore.replica.coordination.interface import Coordinator, Topic, View
 from logstore.replica.rules.partition_state import PartitionState
 from logstore.warning import inform, warn
@@ -107,23 +109,57 @@ class Assignment:
         except LogstoreError:
             return False  # nobody can say
 
+    def coming(self, view: View, names: Iterable[str]) -> list[str]:
+        """Those of the topics that are to be made here, in the order in which :meth:`apply` makes them."""
+        return sorted(name for name in names if name in view.topics and self._entry(name) is None)
+
     def apply(self, view: View, names: frozenset[str]) -> None:
         """Hold what these topics have here, and no longer what they had. What cannot be done is told once,
         and is :attr:`undone`."""
         numbers = _numbers_by_topic(view, names)
-        for name in sorted(names):
+        new: list[NewTopic] = []
+
+        def change(name: str) -> bool:
             topic = view.topics.get(name)
-            try:
-                if topic is None:
-                    self._drop(name)
-                else:
-                    self._hold(name, topic, view, numbers.get(name, []))
-            except LogstoreError as error:
-                if self._troubles.get(name) != str(error):
-                    warn("topic %r cannot be held here: %s", name, error)
-                self._troubles[name] = str(error)
+            if topic is None:
+                self._drop(name)
+                return True
+            wanted = self._hold(name, topic, view, numbers.get(name, []))
+            if wanted is not None:
+                new.append(wanted)
+            return wanted is None
+
+        for name in sorted(names):
+            self._note(name, partial(change, name))
+        self._create(new)
+
+    def _create(self, topics: Sequence[NewTopic]) -> None:
+        """What is stored for many is stored once: of hundreds that come at once, one after the other would
+        keep the last from its first record for half a minute. What is refused for others is tried alone."""
+        made = self._directory.create_topics(topics, Role.FOLLOWER) if topics else {}
+        for topic in topics:
+            if isinstance(made[topic.name], LogstoreError):
+                self._note(topic.name, partial(self._create_alone, topic))
             else:
-                self._troubles.pop(name, None)
+                self._troubles.pop(topic.name, None)
+
+    def _create_alone(self, topic: NewTopic) -> bool:
+        made = self._directory.create_topics([topic], Role.FOLLOWER)[topic.name]
+        if isinstance(made, LogstoreError):
+            raise made
+        return True
+
+    def _note(self, name: str, change: Callable[[], bool]) -> None:
+        """``change`` tells whether nothing is left to do."""
+        is_done = False
+        try:
+            is_done = change()
+        except LogstoreError as error:
+            if self._troubles.get(name) != str(error):
+                warn("topic %r cannot be held here: %s", name, error)
+            self._troubles[name] = str(error)
+        if is_done:
+            self._troubles.pop(name, None)
 
     def drop_deleted(self, view: View) -> list[str]:
         """Drop what was deleted while the node was away. Returns what the cluster does not know."""
@@ -137,7 +173,8 @@ class Assignment:
         if entry is not None and self._coordinator.was_deleted(entry.topic_id):
             self._directory.delete_topic(name)
 
-    def _hold(self, name: str, topic: Topic, view: View, numbers: list[int]) -> None:
+    def _hold(self, name: str, topic: Topic, view: View, numbers: list[int]) -> NewTopic | None:
+        """Returns the topic if it is to be created."""
         mine = [each for each in numbers if self._node_id in view.partitions[name, each].replicas]
         entry = self._entry(name)
         if entry is not None and entry.topic_id != topic.topic_id:
@@ -152,20 +189,22 @@ class Assignment:
             self._tell_unknown(name, topic)
         count = max(numbers, default=-1) + 1
         if entry is None:
-            if mine:
-                self._directory.create_topic(
-                    name, count, config_of(self._directory, topic), held=mine, topic_id=topic.topic_id
-                )
-            return
+            if not mine:
+                return None
+            config = config_of(self._directory, topic)
+            return NewTopic(
+                name=name, partition_count=count, config=config, held=mine, topic_id=topic.topic_id
+            )
         if entry.partition_count < count:
             new = [each for each in mine if each >= entry.partition_count]
-            entry = self._directory.add_partitions(name, count, held=new)
+            entry = self._directory.add_partitions(name, count, held=new, role=Role.FOLLOWER)
         missing = [each for each in mine if not entry.holds(each)]
         if missing:
-            self._directory.hold(name, missing)
+            self._directory.hold(name, missing, Role.FOLLOWER)
         config = config_of(self._directory, topic)
         if config != entry.config:
             self._directory.configure(name, config)
+        return None
 
     def _tell_unknown(self, name: str, topic: Topic) -> None:
         """Warn once of each setting that has no effect on this node."""

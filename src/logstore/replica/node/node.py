@@ -17,7 +17,7 @@ from uuid import UUID
 from logstore.arguments import check_flag, check_least, shown
 from logstore.config import TopicConfig
 from logstore.errors import LockedError, LogstoreError, RetriableError, StorageError, UsageError
-from logstore.logdir.directory import LogDirectory
+from logstore.logdir.directory import CREATED_AT_A_TIME, LogDirectory
 from logstore.logdir.kept import Kept
 from logstore.model import TopicPartition
 from logstore.replica.coordination.interface import (
@@ -27,6 +27,7 @@ from logstore.replica.coordination.interface import (
     Coordinator,
     Endpoint,
     Session,
+    Topic,
     View,
     ViewChange,
 )
@@ -161,6 +162,11 @@ class Node:
         self._proposed: dict[PartitionReplica, PartitionState] = {}
         self._grown: set[PartitionReplica] = set()
         self._living: set[int] = set()
+        self._coming: list[str] = []
+        """Topics to hold with the next steps: hundreds of new ones do not keep the others from what happens
+        to them meanwhile."""
+        self._configs: dict[str, tuple[Topic, TopicConfig]] = {}
+        """Of the cluster's topics, as they were asked for last."""
         self._bell, self._proposal_bell, self._growth_bell = (threading.Event() for _ in range(3))
         self._is_closing = self._is_closed = False
         self._trouble: str | None = None
@@ -368,6 +374,10 @@ class Node:
             changes, self._changes = self._changes, []
         if changes:
             self._act_on(changes)
+        if self._coming:
+            self._hold(self._applied, self._coming[:CREATED_AT_A_TIME])
+            del self._coming[:CREATED_AT_A_TIME]
+            self._bell.set()
         now = time.monotonic()
         if now >= self._tick_at:
             self._tick_at = now + self._tick_seconds
@@ -428,11 +438,13 @@ class Node:
             self._release(partition)  # epochs and versions of the one say nothing of the other
         if remade:  # their states may look the same
             partitions.update(TopicPartition(*each) for each in view.partitions if each[0] in remade)
+        coming = self._assignment.coming(view, names)[CREATED_AT_A_TIME:]
+        self._coming = list(dict.fromkeys([*self._coming, *coming]))
         mine = {each for each in partitions if _is_replica(view, each, self.node_id)}
         others = {each for each in partitions - mine if not self._knows_better(view, each)}
         for partition in others:
             self._release(partition)
-        self._assignment.apply(view, frozenset(names))
+        self._assignment.apply(view, frozenset(names.difference(coming)))
         for partition in others:
             if partition in view.partitions:
                 self._assignment.let_go(partition, view)
@@ -453,10 +465,12 @@ class Node:
 
     def _hold_again(self) -> None:
         """What could not be held when it came, or deleted when it went: there may be room on the disk now."""
-        view, names = self._applied, self._assignment.undone
-        self._assignment.let_go_again(view)
-        if not names:
-            return
+        self._assignment.let_go_again(self._applied)
+        self._coming = list(dict.fromkeys([*self._coming, *sorted(self._assignment.undone)]))
+
+    def _hold(self, view: View, given: Iterable[str]) -> None:
+        """Hold what these topics have here, and replicate it."""
+        names = frozenset(given)
         self._assignment.apply(view, names)
         theirs = [TopicPartition(*each) for each in view.partitions if each[0] in names]
         self._replicate(view, [each for each in theirs if _is_replica(view, each, self.node_id)], names)
@@ -468,9 +482,10 @@ class Node:
             replica = self._replica_of(partition, view)
             if replica is not None:
                 told.append((replica, view.partitions[partition]))
-        for name in names:
-            self._configure(name, view)
+        self._configure(frozenset(names), view)
         take_turns(self._tell, told, at_a_time=flushed_at_a_time(self.directory.files))
+        for replica, _ in told:  # when all have heard: whoever copies begins anew with each that is added
+            self._fetchers.follow(replica)
 
     def _knows_better(self, view: View, partition: TopicPartition) -> bool:
         """Whether the node has heard already, as an answer, of a later state of the partition than the view
@@ -488,7 +503,6 @@ class Node:
     def _tell(self, told: tuple[PartitionReplica, PartitionState]) -> None:
         replica, state = told
         self._guarded(replica, lambda: replica.on_state(state))
-        self._fetchers.follow(replica)
 
     def _replica_of(self, partition: TopicPartition, view: View) -> PartitionReplica | None:
         replica = self._replicas.get(partition)
@@ -510,11 +524,12 @@ class Node:
             self._guarded(replica, replica.close)
             self._broker.forget_partition(partition)
 
-    def _configure(self, name: str, view: View) -> None:
-        config = self._replica_config(name, view)
+    def _configure(self, names: frozenset[str], view: View) -> None:
         for partition, replica in self._replicas.items():
-            if partition.topic == name and replica.config != config:
-                replica.configure(config)
+            if partition.topic in names:
+                config = self._replica_config(partition.topic, view)
+                if replica.config != config:
+                    replica.configure(config)
 
     @staticmethod
     def _guarded(replica: PartitionReplica, call: Callable[[], object]) -> None:
@@ -527,13 +542,19 @@ class Node:
     # Settings
 
     def _topic_config(self, name: str) -> TopicConfig | None:
+        """Cost: 50 µs, and nothing until the topic has other settings: it is asked for each partition."""
         topic = self._coordinator.view.topics.get(name)
         if topic is None:
+            self._configs.pop(name, None)
             return None
-        try:
-            return config_of(self.directory, topic)
-        except LogstoreError:
-            return self.directory.config.topic
+        known, config = self._configs.get(name, (None, None))
+        if config is None or known is not topic:
+            try:
+                config = config_of(self.directory, topic)
+            except LogstoreError:
+                config = self.directory.config.topic
+            self._configs[name] = topic, config
+        return config
 
     def _is_durable(self, name: str, view: View) -> bool:
         """Whether each replica of the topic flushes what it tells of: a setting of the topic itself."""
