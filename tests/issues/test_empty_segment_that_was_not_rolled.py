@@ -14,7 +14,7 @@ from logstore.partition.log import Log
 from logstore.testing import FAULTS, FaultyFiles, ManualClock, MemoryFiles
 
 
-@pytest.mark.parametrize("fault", ["EIO", "late EIO", "failed flush"])
+@pytest.mark.parametrize("fault", ["EIO", "late EIO"])
 def test_the_log_goes_on_whichever_operation_fails(fault):
     at = 0
     while True:

@@ -55,9 +55,9 @@ def test_the_refused_are_not_there_later(files, path, ending):
     files.fail(FAULTS["ENOSPC"], kinds=["write"], path=path, times=None)
     begin = store._directory._topics.begin
 
-    def begin_and_fill(entries):
+    def begin_and_fill(*arguments):
         try:
-            begin(entries)
+            begin(*arguments)
         finally:
             fill_up()
 

@@ -17,7 +17,6 @@ from logstore.model import Isolation, ProducerIdentity
 from logstore.partition.log import Log
 from logstore.spark.ledger import SEQUENCE_COUNT, Place, Prepared
 from logstore.spark.placing import (
-    MOVED_FROM_BYTES,
     NOT_OURS,
     Placed,
     Placing,
@@ -130,9 +129,9 @@ class Adoption:
         """Make a file a segment; False if it must be copied instead."""
         target, _, record_count = staged.parts[0]
         log = self._logs.get(target)
-        if log is None or staged.size_bytes < MOVED_FROM_BYTES or self._passed[target] < self._there[target]:
+        if log is None or self._passed[target] < self._there[target]:
             return False
-        if not is_to_move(staged, log.config):
+        if staged.size_bytes < self._placing.moved_from_bytes or not is_to_move(staged, log.config):
             return False
         if self._placed.get(staged.name) != log.log_end_offset:
             place = Place(target, log.log_end_offset, self._sequence_of_next(target), record_count)

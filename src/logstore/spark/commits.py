@@ -45,7 +45,7 @@ from logstore.partition.log import Log
 from logstore.spark.adoption import Adoption
 from logstore.spark.flush_ahead import FlushAhead
 from logstore.spark.ledger import Done, Ledger, Place, Prepared
-from logstore.spark.placing import MOVED_FROM_BYTES, Placed, Placing, is_to_move, producer_id_of
+from logstore.spark.placing import Placed, Placing, is_to_move, producer_id_of
 from logstore.spark.staging import StagedFile, Target, staged_among
 from logstore.store import Store, open_store
 from logstore.turns import flushed_at_a_time, take_turns
@@ -189,10 +189,11 @@ class Commits:
             for target, log in logs.items()
         }
         placed: Placed = {}
+        least_bytes = self._placing.moved_from_bytes
 
         def check(staged: StagedFile) -> None:
             target = staged.parts[0].target
-            if staged.size_bytes >= MOVED_FROM_BYTES and is_to_move(staged, logs[target].config):
+            if staged.size_bytes >= least_bytes and is_to_move(staged, logs[target].config):
                 place = places[target].behind(before[staged.name])
                 if self._placing.place(staged, logs[target], place, sink):
                     placed[staged.name] = place.end_offset

@@ -366,6 +366,8 @@ class Connection:
         self._on_open(self)
         failed: list[tuple[Question, Reply]] = []
         with self._lock:
+            if self._state is State.CLOSED:
+                return
             self._state = State.OPEN
             while self._waiting:
                 question = self._waiting.popleft()
@@ -389,9 +391,11 @@ class Connection:
 
     def close(self) -> None:
         """Close it. Each waiting request is told so."""
-        self._loop.call_soon(
-            lambda: self._close(ErrorCode.BROKER_NOT_AVAILABLE, f"{self.address}: the client is closed")
-        )
+        self._loop.call_soon(self.end)
+
+    def end(self) -> None:
+        """The same at once, in the loop's thread."""
+        self._close(ErrorCode.BROKER_NOT_AVAILABLE, f"{self.address}: the client is closed")
 
     def _close(self, code: ErrorCode, message: str, *, late: list[_Sent] | None = None) -> None:
         with self._lock:

@@ -161,8 +161,8 @@ class Node:
         with self._lock:
             self._failures, self._resume, self._why = 0, 0.0, None
             is_known = any(connection in there for there in self._lanes.values())
-        if not is_known:  # Ctrl-C struck when it was just made
-            connection.close()
+        if not is_known:  # Ctrl-C struck when it was just made; the loop may be closing
+            self._dialer.loop.try_later(0, connection.end)
 
     def _closed(self, lane: Lane, connection: Connection, code: ErrorCode, why: str) -> None:
         with self._lock:
