@@ -73,8 +73,10 @@ class LogState:
         self.high_watermark = self._opened_high_watermark
         self.unflushed: list[Segment] = []
         """Sealed segments with data above the durable offset."""
-        self.new_name_count = 0
-        """How many segments were created without flushing their names."""
+        self.new_name_count = int(loaded.is_settled and not loaded.report.was_clean)
+        """How many segments were created without flushing their names. And one where a crash may have come
+        between a removal and the flush of the directory, and the open had nothing to flush: a segment that a
+        failed roll had made would come back, and what is behind its base would count as left over."""
         self.durable_name_count = 0
         self.coming_snapshots: dict[int, list[ProducerSnapshotEntry]] = {}
         """Producer snapshots as of the base of a segment that are not in a file yet."""
