@@ -881,7 +881,7 @@ class LogDirectory:
                 self._close_locked()
             finally:
                 # Not while a log can still write. If an interrupt came before, the next close() does it.
-                if all(log.is_closed for log in self.logs()):
+                if all(log.writer.guard.is_closed for log in self.logs()):
                     self.context.home.release()
 
     def _stop_background(self) -> None:
@@ -899,7 +899,7 @@ class LogDirectory:
         finally:
             self.context.home.store_checkpoints()
         self._topics.store_marked()
-        if not self.damaged and not any(log.needs_reopen for log in self.logs()):
+        if not self.damaged and all(log.writer.guard.failure is None for log in self.logs()):
             self.context.home.put_clean_marker()
 
     def _abandon(self) -> None:
@@ -943,7 +943,8 @@ def _done(log: Log | None) -> Future[Log | None]:
 
 def _close_log(log: Log) -> None:
     try:
-        log.check_writable()
+        if log.writer.guard.failure is not None:
+            log.check_writable()
     finally:
         log.close()
 

@@ -283,12 +283,11 @@ class Commits:
         """Remove the staged files of a sink's batches up to ``up_to``, and those of dead jobs, except files
         that a prepared batch needs. What the disk refuses to remove stays for the next time."""
         needed, removals = self._ledger.staged_names(), Removals(self._files)
-        dead_ms = self._clock.now_ms() - STRAY_AFTER_MS
         files = [entry.name for entry in self._files.list_directory(self._path) if not entry.is_directory]
         for name, is_done in staged_among(files, sink, up_to=up_to).items():
             path = f"{self._path}/{name}"
             with contextlib.suppress(StorageError):
-                if name not in needed and (is_done or self._files.modified_ms(path) < dead_ms):
+                if name not in needed and (is_done or self._is_of_dead_job(path)):
                     removals.remove(path)
         if removals.count:
             what = (
@@ -301,6 +300,9 @@ class Commits:
                 removals.size_bytes,
                 what,
             )
+
+    def _is_of_dead_job(self, path: str) -> bool:
+        return self._files.modified_ms(path) < self._clock.now_ms() - STRAY_AFTER_MS
 
 
 def _files_of(prepared: Prepared, logs: Collection[Target]) -> Sequence[StagedFile]:

@@ -204,7 +204,9 @@ class LogWriter:
         try:
             if self.guard.failure is None:
                 self.guard.check_owned()
-                self.gathering.drain_locked()
+                self.gathering.rows.close_gate()
+                if self.gathering.rows.row_count:
+                    self.gathering.drain_locked()
                 if self.core.view is not self.core.view_of_clean_stop:
                     self.core.active.close_indexes()
                     self.durability.checkpoint_locked()

@@ -160,8 +160,7 @@ class Node:
         self._applied = coordinator.view
         """The newest of the changes that were acted on."""
         self._proposed: dict[PartitionReplica, PartitionState] = {}
-        self._grown: set[PartitionReplica] = set()
-        self._living: set[int] = set()
+        self._grown, self._living = set[PartitionReplica](), set[int]()
         self._coming: list[str] = []
         """Topics to hold with the next steps: hundreds of new ones do not keep the others from what happens
         to them meanwhile."""
@@ -171,6 +170,7 @@ class Node:
         self._is_closing = self._is_closed = False
         self._trouble: str | None = None
         self._failure: LogstoreError | None = None
+        self._listener: Listener | None = None
         self._has_begun = False
         """Whether it was told of everything once, with a controller."""
         self._links = Links(f"logstore-node-{node_id}", tls=peer_tls, sasl=peer_sasl)
@@ -186,8 +186,10 @@ class Node:
         )
         self._broker = self._make_broker(replication_factor, read_from_followers=read_from_followers)
         store.serve_through(self._broker)
-        self._listener: Listener | None = None
         self._threads: list[threading.Thread] = []
+        self._begin_or_abandon(listener, advertised, settings)
+
+    def _begin_or_abandon(self, listener: str, advertised: str | None, settings: dict[str, Any]) -> None:
         try:
             self._begin(listener, advertised, settings)
         except BaseException:
