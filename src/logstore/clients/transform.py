@@ -80,7 +80,7 @@ def transform_by(
     check_least("retries", retries, 0)
     check_least("retry_backoff_ms", retry_backoff_ms, 0)
     check_least("workers", workers, 1)
-    if dead_letter_topic == source:
+    if type(source) is str and type(dead_letter_topic) is str and dead_letter_topic == source:
         raise UsageError(
             f"dead_letter_topic is {source!r}, which is transformed: records that fail would go round and "
             "round; name another topic"
