@@ -267,7 +267,10 @@ def try_call(world, owner, name, wrong, kind_of_value):
     try:
         method = getattr(owner, name)
         positional, named = arguments(method, wrong, value, world)
-        use_up(method(*positional, **named))
+        result = method(*positional, **named)
+        use_up(result)
+        if name == "open":  # its background work would go on, and tell others of a directory that is gone
+            result.close()
     except LogstoreError as error:
         str(error)
     except HisError as error:

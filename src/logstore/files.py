@@ -605,11 +605,6 @@ def read_whole_file(files: Files, path: str) -> bytes:
         file.close()
 
 
-def read_whole_files(files: Files, paths: Iterable[str]) -> list[bytes]:
-    """:func:`read_whole_file` for each."""
-    return [read_whole_file(files, path) for path in paths]
-
-
 def read_small_files(
     files: Files, directory: str, names: Iterable[str], limit_bytes: int
 ) -> dict[str, bytes]:

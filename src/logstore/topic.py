@@ -117,16 +117,13 @@ class Topic(BoundToProcess, Sequence[Log]):
     def __getitem__(self, number: int | slice) -> Log | Sequence[Log]:
         if isinstance(number, slice):
             return [self[i] for i in range(*number.indices(len(self)))]
-        count = len(self)
-        return self._log(self._check_number(number, count), count)
+        return self._log(self._check_number(number))
 
-    def _log(self, number: int, count: int | None = None) -> Log:
-        """The log of a partition that the topic has; ``count`` is how many that are, if the caller has just
-        asked."""
+    def _log(self, number: int) -> Log:
+        """The log of a partition that the topic has."""
         names = self._partition_names
         if number >= len(names):
-            count = len(self) if count is None else count
-            self._partition_names = names = [TopicPartition(self.name, n) for n in range(count)]
+            self._partition_names = names = [TopicPartition(self.name, n) for n in range(len(self))]
         return cast(Log, self._directory.log(names[number]))
 
     def _leading(self, number: int) -> Log:
@@ -140,8 +137,9 @@ class Topic(BoundToProcess, Sequence[Log]):
             raise UsageError(f"{log.partition}: {self._directory.context.home.why_copied_only}")
         return log
 
-    def _check_number(self, number: int, count: int) -> int:
-        """The partition that an index means, of ``count``; negative ones count from the end."""
+    def _check_number(self, number: int) -> int:
+        """The partition that an index means; negative ones count from the end."""
+        count = len(self)
         if type(number) is not int:
             raise UsageError(f"partition is {shown(number)}; it must be a number{how_to_make_int(number)}")
         if not -count <= number < count:
@@ -378,7 +376,7 @@ class Topic(BoundToProcess, Sequence[Log]):
             topic = self._directory.topic(self.name)
             number = self._placement.choose(key, value, topic.partition_count, topic.held)
         else:
-            number = self._check_number(partition, len(self))
+            number = self._check_number(partition)
         log = self._leading(number)
         offset = log.append(value, key=key, headers=headers, timestamp_ms=timestamp_ms, flush=flush)
         return number, offset
@@ -593,7 +591,7 @@ class Topic(BoundToProcess, Sequence[Log]):
             StorageError: appends that still gather could not be written, and ``accept_loss`` is false; the
                 partition is as it was.
         """
-        number = self._check_number(partition, len(self))
+        number = self._check_number(partition)
         return self._writable().reopen(TopicPartition(self.name, number), accept_loss=accept_loss)
 
     def _writable(self) -> LogDirectory:

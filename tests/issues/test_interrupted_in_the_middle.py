@@ -35,9 +35,8 @@ class Once:
         return self._function(*arguments)
 
 
-def open_log(files, *, linger_ms=0):
-    config = StoreConfig(linger_ms=linger_ms)
-    return Log.open("/t-0", files=files, clock=ManualClock(), store_config=config)
+def open_log(files):
+    return Log.open("/t-0", files=files, clock=ManualClock(), store_config=StoreConfig(linger_ms=0))
 
 
 def in_another_thread(action):
@@ -59,8 +58,8 @@ def in_another_thread(action):
     ],
 )
 def test_an_interrupted_flush_leaves_no_lock(monkeypatch, owner, name):
-    log = open_log(MemoryFiles(), linger_ms=1_000)
-    log.append(b"a")  # the flush writes it first
+    log = open_log(MemoryFiles())
+    log.extend([b"a"])
     monkeypatch.setattr(owner, name, Once(getattr(owner, name)))
     with pytest.raises(KeyboardInterrupt):
         log.flush()

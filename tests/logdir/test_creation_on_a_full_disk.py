@@ -4,25 +4,15 @@ import contextlib
 
 import pytest
 
-import logstore
 from logstore.errors import DiskFullError
-from logstore.testing import FAULTS, FaultyFiles, ManualClock, MemoryFiles
+from logstore.testing import FAULTS, FaultyFiles, MemoryFiles
+from tests.logdir.full_disk import PATH, fill, opened, values
 from tests.logdir.test_topics_together import new
-
-PATH = "/data"
 
 
 @pytest.fixture
 def files():
     return FaultyFiles(MemoryFiles())
-
-
-def opened(files):
-    return logstore.open(PATH, files=files, clock=ManualClock())
-
-
-def values(topic):
-    return [[record.value for record in log.read()] for log in topic]
 
 
 def filled(files):
@@ -31,9 +21,14 @@ def filled(files):
     return store
 
 
-def fill(files):
-    """From now on the list of topics cannot be written."""
-    files.fail(FAULTS["ENOSPC"], kinds=["write"], path="topics.json", times=None)
+def half_made(files, name):
+    """A topic of two partitions whose maker died before it was stored that it is there. The store is closed,
+    and the list of topics cannot be written from now on."""
+    store = filled(files)
+    topics = store._directory._topics
+    topics.begin([topics.new_entry(new(name, 2))])
+    store._directory.abandon()
+    fill(files)
 
 
 def directories(files):
@@ -83,22 +78,14 @@ def test_the_refused_are_not_there_later(files, path, ending):
 
 
 def test_what_a_death_broke_off_is_undone_without_room(files):
-    store = filled(files)
-    topics = store._directory._topics
-    topics.begin([topics.new_entry(new("half", 2))])
-    store._directory.abandon()
+    half_made(files, "half")
     files.remove(f"{PATH}/half-1/partition.metadata")
-    fill(files)
     store = opened(files)
     assert (list(store), directories(files)) == (["whole"], ["whole-0"])
 
 
 def test_what_a_death_broke_off_at_the_end_is_finished_without_room(files):
-    store = filled(files)
-    topics = store._directory._topics
-    topics.begin([topics.new_entry(new("done", 2))])
-    store._directory.abandon()
-    fill(files)
+    half_made(files, "done")
     store = opened(files)
     assert store["done"][1].append(b"v", flush=True) == 0
     store._directory.abandon()
@@ -107,11 +94,7 @@ def test_what_a_death_broke_off_at_the_end_is_finished_without_room(files):
 
 
 def test_no_record_goes_with_a_directory_that_is_missing(files):
-    store = filled(files)
-    topics = store._directory._topics
-    topics.begin([topics.new_entry(new("done", 2))])
-    store._directory.abandon()
-    fill(files)
+    half_made(files, "done")
     store = opened(files)
     store["done"][1].append(b"v", flush=True)
     store._directory.abandon()

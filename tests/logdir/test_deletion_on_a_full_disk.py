@@ -6,17 +6,12 @@ import pytest
 import logstore
 from logstore.errors import CorruptionError, DiskFullError
 from logstore.testing import FAULTS, FaultyFiles, ManualClock, MemoryFiles
-
-PATH = "/data"
+from tests.logdir.full_disk import PATH, fill, opened, values
 
 
 @pytest.fixture
 def files():
     return FaultyFiles(MemoryFiles())
-
-
-def opened(files):
-    return logstore.open(PATH, files=files, clock=ManualClock())
 
 
 def filled(files):
@@ -27,17 +22,8 @@ def filled(files):
     return store
 
 
-def values(topic):
-    return [[record.value for record in log.read()] for log in topic]
-
-
 def names(files):
     return {entry.name for entry in files.list_directory(PATH) if entry.is_directory}
-
-
-def fill(files, *, writes):
-    """From now on so many writes of the list of topics fail; None: all."""
-    files.fail(FAULTS["ENOSPC"], kinds=["write"], path="topics.json", times=writes)
 
 
 OTHERS = [[b"0"] * 3, [b"1"] * 3]

@@ -29,7 +29,7 @@ def joined(parts):
 @pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
 def test_flexible_versions_have_flexible_headers(api):
     for version in range(api.first, api.last + 1):
-        is_flexible = version >= api.first_flexible
+        is_flexible = api.is_flexible(version)
         assert request_header_version(api.key, version) == (2 if is_flexible else 1)
         is_exception = api.key is ApiKey.API_VERSIONS
         assert response_header_version(api.key, version) == (1 if is_flexible and not is_exception else 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 
 from logstore.errors import LogstoreError
-from logstore.logdir.catalogue import TopicState
 from logstore.logdir.directory import LogDirectory
 from logstore.model import TopicPartition
 
@@ -24,8 +23,10 @@ class TopicIds:
 
     def id_of(self, name: str) -> uuid.UUID | None:
         """None if there is no such topic."""
-        entry = self._directory.catalogue.get(name)
-        return entry.topic_id if entry is not None and entry.state is TopicState.LIVE else None
+        try:
+            return self._directory.topic(name).topic_id
+        except LogstoreError:
+            return None
 
     def has(self, partition: TopicPartition) -> bool:
         """Whether there is such a partition."""

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
 from logstore.errors import CorruptionError, InvalidTopicError, UnsupportedVersionError, UsageError
-from logstore.format.names import MAX_OFFSET, MAX_PARTITION, check_topic_name, match_topic_name
+from logstore.format.names import MAX_OFFSET, MAX_PARTITION, check_topic_name
 from logstore.model import Bytes, TopicPartition
 
 CHECKPOINT_VERSION = 0
@@ -143,8 +143,6 @@ def _check_version(line: str) -> None:
 
 
 def _check_topic(topic: str, line_number: int) -> None:
-    if match_topic_name(topic):
-        return
     try:
         check_topic_name(topic)
     except InvalidTopicError as error:

@@ -105,6 +105,8 @@ def check_topic_name(name: str) -> None:
     Raises:
         InvalidTopicError: names the topic and the rule.
     """
+    if type(name) is str and match_topic_name(name):
+        return
     if not isinstance(name, str):
         raise InvalidTopicError(f"a topic name is a str, not {type(name).__name__}")
     if type(name) is not str:

@@ -31,7 +31,7 @@ from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, LogstoreError, UnsupportedVersionError
 from logstore.files import Files, read_small_file, write_small_file
 from logstore.format.metadata import decode_base64_uuid, encode_base64_uuid
-from logstore.format.names import check_topic_name, match_topic_name
+from logstore.format.names import check_topic_name
 from logstore.logdir.small_json import of_newer_version
 from logstore.partition.state.home import CATALOGUE_NAME
 
@@ -202,8 +202,7 @@ def _decode_entry(name: str, described: Any) -> TopicEntry:
     for key in properties:
         _field(properties, key, str, where)
     try:
-        if not match_topic_name(name):
-            check_topic_name(name)
+        check_topic_name(name)
         config = TopicConfig.from_properties(properties)
         entry = TopicEntry(
             name=name,

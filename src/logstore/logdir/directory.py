@@ -36,7 +36,7 @@ from logstore.errors import (
 )
 from logstore.files import Files
 from logstore.format.names import check_new_topic_name
-from logstore.logdir.catalogue import MAX_PARTITIONS, TopicEntry, TopicState
+from logstore.logdir.catalogue import MAX_PARTITIONS, TopicEntry
 from logstore.logdir.held import check_numbers, not_held
 from logstore.logdir.identity import (
     BACKUP_NAME,
@@ -392,8 +392,7 @@ class LogDirectory:
         self.check_open()
         if type(name) is not str:
             name = plain_text(name)
-        topic = self._topics.entries.get(name) if type(name) is str else None
-        return topic if topic is not None and topic.state is TopicState.LIVE else None
+        return self._topics.get(name) if type(name) is str else None
 
     def config_of(self, name: str) -> TopicConfig:
         """The settings of a topic.
@@ -881,7 +880,7 @@ class LogDirectory:
                 self._close_locked()
             finally:
                 # Not while a log can still write. If an interrupt came before, the next close() does it.
-                if all(log.writer.guard.is_closed for log in self.logs()):
+                if all(log.is_closed for log in self.logs()):
                     self.context.home.release()
 
     def _stop_background(self) -> None:
@@ -892,14 +891,13 @@ class LogDirectory:
         self.context.scheduler.stop()
 
     def _close_locked(self) -> None:
-        if self._gone:
-            self._topics.remove_directories(self._gone)
+        self._topics.remove_directories(self._gone)
         try:
             for_each(_close_log, self.logs(), at_a_time=flushed_at_a_time(self._files))
         finally:
             self.context.home.store_checkpoints()
         self._topics.store_marked()
-        if not self.damaged and all(log.writer.guard.failure is None for log in self.logs()):
+        if not self.damaged and not any(log.needs_reopen for log in self.logs()):
             self.context.home.put_clean_marker()
 
     def _abandon(self) -> None:
@@ -943,8 +941,7 @@ def _done(log: Log | None) -> Future[Log | None]:
 
 def _close_log(log: Log) -> None:
     try:
-        if log.writer.guard.failure is not None:
-            log.check_writable()
+        log.check_writable()
     finally:
         log.close()
 

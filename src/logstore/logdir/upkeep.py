@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import Final
 
 from logstore.errors import ClosedError
@@ -184,10 +183,6 @@ def flush_each(logs: Sequence[Log], files: Files) -> None:
     Raises:
         StorageError: an fsync failed; the other logs were flushed anyway.
     """
-    if len(logs) == 1:
-        with suppress(ClosedError):
-            logs[0].flush()
-        return
     at_a_time = 1
     if _is_long(logs):  # usually false; what follows takes time
         waiting = [log for log in logs if not log.is_closed and log.durable_offset < log.log_end_offset]

@@ -16,13 +16,7 @@ from logstore.format.loops import scan_batches
 from logstore.model import Isolation, ProducerIdentity
 from logstore.partition.log import Log
 from logstore.spark.ledger import SEQUENCE_COUNT, Place, Prepared
-from logstore.spark.placing import (
-    NOT_OURS,
-    Placed,
-    Placing,
-    is_to_move,
-    producer_id_of,
-)
+from logstore.spark.placing import NOT_OURS, Placed, Placing, is_to_move, producer_id_of
 from logstore.spark.staging import StagedBatch, StagedFile, StagedPart, Target
 
 _NOT_LINKED: Final = NOT_OURS | {errno.EXDEV, errno.EMLINK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
@@ -129,9 +123,7 @@ class Adoption:
         """Make a file a segment; False if it must be copied instead."""
         target, _, record_count = staged.parts[0]
         log = self._logs.get(target)
-        if log is None or self._passed[target] < self._there[target]:
-            return False
-        if staged.size_bytes < self._placing.moved_from_bytes or not is_to_move(staged, log.config):
+        if log is None or not is_to_move(staged, log.config) or self._passed[target] < self._there[target]:
             return False
         if self._placed.get(staged.name) != log.log_end_offset:
             place = Place(target, log.log_end_offset, self._sequence_of_next(target), record_count)

@@ -139,7 +139,7 @@ class Commits:
         self._ledger.note(prepared)
         reached("after prepared")
         self._append(prepared, plan.logs, plan.placed)
-        self._ledger.tidy(self._clock)
+        self._ledger.tidy(self._clock.now_ms())
         return Outcome.COMMITTED
 
     def finish_all(self) -> list[tuple[str, int]]:
@@ -189,11 +189,10 @@ class Commits:
             for target, log in logs.items()
         }
         placed: Placed = {}
-        least_bytes = self._placing.moved_from_bytes
 
         def check(staged: StagedFile) -> None:
             target = staged.parts[0].target
-            if staged.size_bytes >= least_bytes and is_to_move(staged, logs[target].config):
+            if is_to_move(staged, logs[target].config):
                 place = places[target].behind(before[staged.name])
                 if self._placing.place(staged, logs[target], place, sink):
                     placed[staged.name] = place.end_offset
@@ -283,11 +282,12 @@ class Commits:
         """Remove the staged files of a sink's batches up to ``up_to``, and those of dead jobs, except files
         that a prepared batch needs. What the disk refuses to remove stays for the next time."""
         needed, removals = self._ledger.staged_names(), Removals(self._files)
+        dead_ms = self._clock.now_ms() - STRAY_AFTER_MS
         files = [entry.name for entry in self._files.list_directory(self._path) if not entry.is_directory]
         for name, is_done in staged_among(files, sink, up_to=up_to).items():
             path = f"{self._path}/{name}"
             with contextlib.suppress(StorageError):
-                if name not in needed and (is_done or self._is_of_dead_job(path)):
+                if name not in needed and (is_done or self._files.modified_ms(path) < dead_ms):
                     removals.remove(path)
         if removals.count:
             what = (
@@ -300,9 +300,6 @@ class Commits:
                 removals.size_bytes,
                 what,
             )
-
-    def _is_of_dead_job(self, path: str) -> bool:
-        return self._files.modified_ms(path) < self._clock.now_ms() - STRAY_AFTER_MS
 
 
 def _files_of(prepared: Prepared, logs: Collection[Target]) -> Sequence[StagedFile]:

@@ -16,7 +16,6 @@ import json
 from typing import Any, Final, NamedTuple
 
 from logstore.broker.records.looking_up import INTERNAL_TOPICS
-from logstore.clock import Clock
 from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, UnsupportedVersionError
 from logstore.model import Isolation
@@ -126,14 +125,13 @@ class Ledger:
         if self._log is not None and self.states.pop(sink, None) is not None:
             self._log.extend([(sink.encode(), None)], flush=True)
 
-    def tidy(self, clock: Clock) -> None:
+    def tidy(self, now_ms: int) -> None:
         """Forget old jobs and compact the topic, if it has grown."""
         log = self._log
         if log is None or log.size_bytes < COMPACT_ABOVE_BYTES:
             return
-        forgotten_ms = clock.now_ms() - FORGET_JOBS_MS
         for state in list(self.states.values()):
-            if isinstance(state, Done) and state.is_job and state.at_ms < forgotten_ms:
+            if isinstance(state, Done) and state.is_job and state.at_ms < now_ms - FORGET_JOBS_MS:
                 self.forget(state.sink)
         log.compact(now=True)
 

@@ -44,9 +44,9 @@ def producer_id_of(sink: str) -> int:
 
 
 def is_to_move(staged: StagedFile, config: TopicConfig) -> bool:
-    """Whether a file of at least :attr:`Placing.moved_from_bytes` becomes a segment of a topic with these
-    settings, if the disk allows it. Not with ``LogAppendTime``, which would replace the timestamps."""
-    least_bytes = config.segment_bytes // _SEGMENTS_FOR_ONE
+    """Whether a file becomes a segment of a topic with these settings, if the disk allows it. Not with
+    ``LogAppendTime``, which would replace the timestamps."""
+    least_bytes = max(MOVED_FROM_BYTES, config.segment_bytes // _SEGMENTS_FOR_ONE)
     return (
         len(staged.parts) == 1
         and least_bytes <= staged.size_bytes <= config.segment_bytes
@@ -61,8 +61,6 @@ class Placing:
         self._files = files
         self._directory = directory
         self._clock = clock
-        self.moved_from_bytes = MOVED_FROM_BYTES
-        """Smaller files are copied."""
 
     def path_of(self, staged: StagedFile) -> str:
         return f"{self._directory}/{staged.name}"

@@ -7,7 +7,7 @@ that imports all starts half as long again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import IntEnum
 from functools import cached_property
 from importlib import import_module
@@ -16,9 +16,6 @@ from typing import Any, Final
 
 from logstore.errors import UnsupportedVersionError
 from logstore.format.messages.message import Message
-
-_NEVER: Final = 1 << 15
-"""No version: they have two bytes."""
 
 
 class ApiKey(IntEnum):
@@ -106,9 +103,6 @@ class Api:
         self.first = first
         self.last = last
         self._flexible = flexible
-        self.first_flexible = _NEVER if flexible is None else flexible
-        """The first version with compact lengths and tagged fields. Also versions that are not known yet keep
-        them."""
 
     @property
     def name(self) -> str:
@@ -138,6 +132,11 @@ class Api:
         uncompressed that gzip, snappy or LZ4 should compress.
         """
         return 0 if self.key is ApiKey.PRODUCE else self.first
+
+    def is_flexible(self, version: int) -> bool:
+        """Whether the version has compact lengths and tagged fields. Also for versions that are not known
+        yet, which keep them."""
+        return self._flexible is not None and version >= self._flexible
 
 
 _TABLE: Final = (
@@ -211,8 +210,9 @@ APIS: Final[Mapping[ApiKey, Api]] = MappingProxyType({api.key: api for api in _T
 _BY_NUMBER: Final[dict[int, Api]] = dict(APIS.items())
 
 
-find_api: Final[Callable[[int], Api | None]] = _BY_NUMBER.get
-"""The row of a key; None if there is none."""
+def find_api(key: int) -> Api | None:
+    """The row of a key; None if there is none."""
+    return _BY_NUMBER.get(key)
 
 
 def api_of(key: int) -> Api:

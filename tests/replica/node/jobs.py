@@ -63,9 +63,7 @@ class Jobs(Load):
         numbers = []
         with (
             logstore.connect(*self._addresses, request_timeout_ms=5_000) as remote,
-            remote.queue(
-                TOPIC, group=GROUP, record_lock_duration_ms=2_000, delivery_count_limit=1_000
-            ) as queue,  # what a node has given and could not send counts as a delivery, too
+            remote.queue(TOPIC, group=GROUP, record_lock_duration_ms=2_000) as queue,
         ):
             while time.monotonic() < until:
                 try:

@@ -275,7 +275,7 @@ def _limit(log: Log, isolation: Isolation, fetched: Fetched) -> int:
 
 
 def _answer(wanted: FetchPartition | KeptPartition, fetched: Fetched) -> FetchedPartition:
-    fields = (
+    return FetchedPartition(
         wanted.partition,
         NONE,
         fetched.data,
@@ -286,10 +286,7 @@ def _answer(wanted: FetchPartition | KeptPartition, fetched: Fetched) -> Fetched
         fetched.next_offset,
         None,
         wanted.topic_id,
-        None,
-        NO_NODE,
     )
-    return tuple.__new__(FetchedPartition, fields)
 
 
 def _aborted(fetched: Fetched) -> tuple[AbortedProducer, ...]:

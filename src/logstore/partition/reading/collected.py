@@ -31,8 +31,7 @@ class Collected:
     def add(self, buffer: Bytes, position: int, size_bytes: int) -> None:
         """The next batch: where it is in its piece."""
         if buffer is not self._buffer or position != self._end:
-            if self._end:
-                self._end_view()
+            self._end_view()
             self._buffer, self._start = buffer, position
         self._end = position + size_bytes
         self.size_bytes += size_bytes

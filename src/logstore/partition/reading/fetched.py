@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from logstore.errors import CorruptionError, StorageError
+from logstore.errors import CorruptionError
 from logstore.format.header import HEADER_BYTES, MAGIC
 from logstore.format.index import NONE_ABORTED, AbortedTransactions
 from logstore.format.loops import RUN_CUT, RUN_DONE, RUN_FULL, whole_run
@@ -21,10 +21,9 @@ from logstore.model import Bytes, Isolation
 from logstore.partition.reading.collected import Collected, first_piece_bytes
 from logstore.partition.reading.records import (
     SegmentReader,
+    TellingOfTruncation,
     aborted_for,
-    is_missing,
     start_position,
-    truncated_meanwhile,
 )
 from logstore.partition.reading.view import LogView
 from logstore.partition.segments.segment import Segment
@@ -107,15 +106,11 @@ def fetch(
         return Fetched(
             b"", start, NONE_ABORTED, view.log_start_offset, view.high_watermark, view.last_stable_offset
         )
-    try:
+    with TellingOfTruncation(view):
         data, next_offset = _collect_batches(
             view, start, limit, max_bytes, min_one_batch, FetchEnds() if ends is None else ends
         )
         aborted = aborted_for(view, start, next_offset, isolation) if data else NONE_ABORTED
-    except (CorruptionError, StorageError) as error:  # as with TellingOfTruncation, which takes three calls
-        if view.was_truncated and is_missing(error):
-            raise truncated_meanwhile() from None
-        raise
     return Fetched(
         data, next_offset, aborted, view.log_start_offset, view.high_watermark, view.last_stable_offset
     )

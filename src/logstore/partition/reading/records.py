@@ -284,7 +284,7 @@ class SegmentReader:
     def _read_piece(self) -> bool:
         """Read the piece that begins with the next batch, or a larger one if the current piece begins with it
         already. False if the batch is incomplete."""
-        size = self._next_piece_bytes() if self._buffer else self._piece_bytes
+        size = self._next_piece_bytes()
         if self._buffer and self._piece_position == self._position:
             size = self._size_of_batch()
             if self._is_cut_short or size <= len(self._buffer) or self._position + size > self._end:
@@ -301,6 +301,8 @@ class SegmentReader:
         """The size of the next piece. Batches are often of one size, so it is a little more than the whole
         batches of the last piece, and few bytes are read twice."""
         taken_bytes = self._position - self._piece_position
+        if not self._buffer:
+            return self._piece_bytes
         if taken_bytes < self._piece_bytes // 2 or self._piece_bytes < PIECE_BYTES // 2:
             return PIECE_BYTES
         return min(taken_bytes + taken_bytes // 32 + HEADER_BYTES, PIECE_BYTES)

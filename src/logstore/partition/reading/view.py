@@ -96,10 +96,7 @@ class LogView(NamedTuple):
 
     def bounds_of(self, number: int) -> tuple[Segment, int, int]:
         """A segment, its bytes that belong to this view, and the first offset after it."""
-        segment = self.segments[number]
-        if number + 1 < len(self.segments):
-            return segment, segment.size_bytes, self.bases[number + 1]
-        return segment, self.active_size_bytes, self.log_end_offset
+        return self.segments[number], self.size_of(number), self.next_base(number)
 
     def size_of(self, number: int) -> int:
         """Bytes of a segment that belong to this view."""

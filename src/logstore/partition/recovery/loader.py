@@ -26,7 +26,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import cast
 
 from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, LogstoreError, UnsupportedVersionError
@@ -111,7 +110,7 @@ class Loader:
         """
         self.report, self._stored = RecoveryReport(was_clean=self.is_clean), stored
         left = Removals(self.files)
-        self._left = cast(Files, left)
+        self._left = left.files
         try:
             return self._load(names)
         finally:

@@ -91,21 +91,12 @@ class Tail:
         end = self._producer_position
         return self._start, self.position if end is None else min(end, self.position)
 
-    def scan(
-        self,
-        position: int,
-        end: int | None = None,
-        *,
-        first_last_offset: int | None = None,
-        file: File | None = None,
-    ) -> bool:
-        """Check and index the batches from ``position`` on, up to ``end`` or the end of the file; ``file`` is
-        the segment's, if the caller has it.
+    def scan(self, position: int, end: int | None = None, *, first_last_offset: int | None = None) -> bool:
+        """Check and index the batches from ``position`` on, up to ``end`` or the end of the file.
 
         Returns False if the first of them is not the batch that an index entry names.
         """
-        if file is None:
-            file = self._segment.log_file
+        file = self._segment.log_file
         if end is None:
             self.file_size = file.size_bytes()
         size = self.file_size if end is None else end
@@ -297,11 +288,11 @@ def index_tail(
     """
     last = segment.indexes.keep_below(keep_below, are_sound=are_indexes_sound)
     newest = None if last is None else last.newest
-    tail, file = new_tail(), segment.log_file
+    tail = new_tail()
     if (
         last is None
-        or (newest is not None and not segment.confirms(newest, file.size_bytes()))
-        or not tail.scan(last.position, first_last_offset=last.offset, file=file)
+        or (newest is not None and not segment.confirms(newest, segment.log_file.size_bytes()))
+        or not tail.scan(last.position, first_last_offset=last.offset)
         or (newest is not None and newest.offset >= tail.end_offset)  # the log ends before its batch
     ):
         segment.indexes.clear()

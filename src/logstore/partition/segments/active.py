@@ -67,8 +67,6 @@ class ActiveSegment(Segment):
         self.has_rest = False
         """Whether bytes of a failed append, or those that a power cut left, may lie behind the end, in the
         file or only on the disk. Then :meth:`cut_rest` comes before the next :meth:`append`."""
-        self.interrupt: BaseException | None = None
-        """What came while the last batches were written."""
         self.is_shared = False
         """Whether the file has another name. Then :meth:`own_file` comes before the next :meth:`append`."""
         self._transactions: TransactionIndex | None = None
@@ -129,10 +127,6 @@ class ActiveSegment(Segment):
             self.rolling_timestamp_ms = first_timestamp_ms
         elif size_bytes >= HEADER_BYTES:
             self.rolling_timestamp_ms = decode_header(self.read_at(0, HEADER_BYTES)).max_timestamp_ms
-
-    def read_indexes(self) -> None:
-        """Use the indexes found beside the segment, or empty ones if they cannot be used."""
-        self.indexes.read_files(self._files)
 
     def look_for_other_names(self) -> None:
         """Find out whether the file has another name, for example in a backup. Such a file is never changed
@@ -237,11 +231,11 @@ class ActiveSegment(Segment):
                     transactions = self._transactions = super().read_transaction_index()
         return transactions
 
-    def append(self, planned: PlannedAppend) -> None:
+    def append(self, planned: PlannedAppend) -> BaseException | None:
         """Write batches at the end of a file that is clear (:attr:`has_rest`, :attr:`is_shared`).
 
         Ctrl-C comes most often while the system writes, which then ends that all the same. Such an error is
-        left in :attr:`interrupt`, for the caller to raise when all is finished.
+        returned, for the caller to raise when all is finished.
 
         Raises:
             StorageError: the write failed, and the file was cut back to its old size, unless that failed
@@ -253,6 +247,7 @@ class ActiveSegment(Segment):
         log = self._log
         if log is None:
             log = self.log_file
+        interrupt = None
         try:
             log.write_at(position, planned.buffers)
         except StorageError:
@@ -261,7 +256,7 @@ class ActiveSegment(Segment):
         except BaseException as error:
             if log.size_bytes() != position + planned.size_bytes:
                 raise
-            self.interrupt = error
+            interrupt = error
         self._is_flushed = False  # a flush may have run during the write
         if self.rolling_timestamp_ms == NO_ROLLING_TIMESTAMP:
             self.rolling_timestamp_ms = planned.newest_ms
@@ -272,6 +267,7 @@ class ActiveSegment(Segment):
                 position += header.batch_length + LENGTH_OVERHEAD_BYTES
             self.size_bytes = position
         self.has_rest = False
+        return interrupt
 
     def _cut_rest(self, position: int) -> None:
         """After a failed write: cut off what reached the file, so that nobody takes it for records."""
@@ -447,6 +443,6 @@ class ActiveSegment(Segment):
 def open_active(segment: ActiveSegment) -> ActiveSegment:
     """Give a segment that exists on disk the indexes found beside it, or empty ones if they cannot be used.
     The caller must still check them and add the part behind their last entries."""
-    segment.read_indexes()
+    segment.indexes.read_files()
     segment.look_for_other_names()
     return segment

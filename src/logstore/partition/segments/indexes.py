@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, NamedTuple, Self
 
 from logstore.errors import CorruptionError, StorageError, UsageError
-from logstore.files import File, Files, read_whole_files, write_small_file
+from logstore.files import File, Files, read_whole_file, write_small_file
 from logstore.format.header import LENGTH_OVERHEAD_BYTES, BatchHeader
 from logstore.format.index import (
     OffsetPosition,
@@ -119,13 +119,9 @@ class _SparseIndex(ABC):
         index._rebuild = rebuild
         return index
 
-    def use_file(self, contents: bytes) -> None:
-        """Take over all entries of the file.
-
-        Raises:
-            CorruptionError: these are not whole entries.
-        """
-        self._use(bytearray(contents))
+    def read_file(self) -> None:
+        """Read all entries of the file into memory. Raises the same errors as :meth:`open_sealed`."""
+        self._use(bytearray(read_whole_file(self._files, self.path)))
         self._stored_count = self.entry_count
 
     def _use(self, entries: bytes | bytearray | StoredEntries) -> None:
@@ -462,14 +458,12 @@ class IndexBuilder:
             interval_bytes,
         )
 
-    def read_files(self, files: Files) -> None:
+    def read_files(self) -> None:
         """Take over the entries of the files; none, if one of the files is missing or damaged. The caller
         must check them, and add the batches behind the last ones."""
         try:
-            indexes = self.offset_index, self.time_index
-            contents = read_whole_files(files, [index.path for index in indexes])
-            for index, entries in zip(indexes, contents, strict=True):
-                index.use_file(entries)
+            self.offset_index.read_file()
+            self.time_index.read_file()
         except (CorruptionError, StorageError):
             self.clear()
         else:

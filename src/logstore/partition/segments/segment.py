@@ -307,11 +307,9 @@ class Segment:
             for _, header in piece.batches:
                 if header.max_timestamp_ms > entry.timestamp_ms:
                     return False
-                if header.base_offset + header.last_offset_delta < entry.offset:
-                    continue  # in front of it
-                if header.base_offset <= entry.offset:
+                if header.base_offset <= entry.offset <= header.last_offset:
                     is_true = is_true or header.max_timestamp_ms == entry.timestamp_ms
-                if not (is_true and is_largest):
+                if header.last_offset >= entry.offset and not (is_true and is_largest):
                     return is_true
         return is_true
 

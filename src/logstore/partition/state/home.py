@@ -98,8 +98,6 @@ class LogHome:
         self._files = files
         self._lock = threading.Lock()
         self._held: Lock | None = None
-        self.is_held = False
-        """Whether this process is the writer."""
         self.check_held: Callable[[], None] = _check_nothing
         """Checks that the lock is still ours. Called before changing anything that another writer would rely
         on, and before acknowledging anything as durable. Cost: 1 to 3 µs.
@@ -147,13 +145,16 @@ class LogHome:
         timeout_ms = round((timeout or 0) * 1000)
         self._held = self._files.lock(f"{self.path}/{LOCK_NAME}", timeout_ms=timeout_ms)
         self.check_held = self._held.check
-        self.is_held = True
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this process is the writer."""
+        return self._held is not None
 
     def release(self) -> None:
         if self._held is not None:
             self._held.release()
             self._held = None
-            self.is_held = False
             self.check_held = _check_nothing
 
     # The node

@@ -269,7 +269,7 @@ class WatchedSegment(Segment):
 
     def _take_stored_indexes(self) -> None:
         indexes = self._empty_indexes()
-        indexes.read_files(self._files)
+        indexes.read_files()
         self.indexes = indexes
 
     def _new_tail(self, rules: TailRules) -> Tail:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from logstore.arguments import check_flag, check_flags, shown
+from logstore.arguments import check_flag, shown
 from logstore.config import UNLIMITED
 from logstore.errors import OutOfOrderError, RecordTooLargeError, UsageError
 from logstore.files import PathLike, check_path
@@ -73,7 +73,7 @@ class Appending:
         self, records: NewRecords, *, flush: bool = False, producer: ProducerIdentity | None = None
     ) -> range:
         """See :meth:`.Log.extend`."""
-        if flush is not False and flush is not True:
+        if flush is not False:
             flush = check_flag(flush, "flush")
         now_ms = self._now_ms()
         return self.extend_batches(self._encode(records, producer, now_ms), flush, now_ms)
@@ -244,17 +244,16 @@ class Appending:
         was_checked: bool = False,
     ) -> range:
         """See :meth:`.Log.adopt`."""
-        if type(flush) is not bool or type(was_checked) is not bool:
-            flush, was_checked = check_flags(flush=flush, was_checked=was_checked)
-        batches = batches if type(batches) is list else list_of(batches)
+        self._guard.check_usable()
+        flush, was_checked = check_flag(flush, "flush"), check_flag(was_checked, "was_checked")
+        batches = list_of(batches)
         check_producer(producer)
         if producer.transactional:
             raise UsageError("adopted batches cannot be part of a transaction")
         now_ms = self._now_ms()
         headers = check_adopted(batches, self._core.config, now_ms, by_rules=not was_checked)
         with self._guard.own_lock(), self._guard as core:
-            if self._gathering.rows.row_count:
-                self._gathering.drain_locked()
+            self._gathering.drain_locked()
             base_offset = core.log_end_offset
             if not headers:
                 return range(base_offset, base_offset)
@@ -271,8 +270,7 @@ class Appending:
                 core.write(planned, AppendOrigin.CLIENT, now_ms)
             core.after_append()
             end_offset = core.log_end_offset
-        if flush or core.config.flush_messages != UNLIMITED:
-            self._durability.wait_if_due(end_offset, flush)
+        self._durability.wait_if_due(end_offset, flush)
         return range(base_offset, end_offset)
 
     def adopt_file(self, path: PathLike) -> range:
@@ -333,8 +331,7 @@ class Appending:
                 + how_to_make_int(producer_id)
             )
         with self._guard.own_lock(), self._guard as core:
-            if self._gathering.rows.row_count:
-                self._gathering.drain_locked()
+            self._gathering.drain_locked()
             state = core.producers.state_of(producer_id)
         if state is None:
             return None

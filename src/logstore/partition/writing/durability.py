@@ -133,9 +133,8 @@ class Durability:
         if not core.is_flush_coming and core.log_end_offset > core.durable_offset:
             core.is_flush_coming = True
             delay_ms = max(core.config.flush_ms, least_delay_ms)
-            topic, number = self._partition
             self._context.scheduler.after(
-                delay_ms, f"flush {topic}-{number}", self.background_flush, is_waiting=True
+                delay_ms, f"flush {self._partition}", self.background_flush, is_waiting=True
             )
 
     def _flush_all(self) -> None:
@@ -145,26 +144,18 @@ class Durability:
         unwritten = None
         if self._guard.is_held_here():
             raise reentered(self._partition)
-        with self._guard.lock:
-            if self._gathering.rows.row_count:
-                unwritten = self._write_gathered_locked()
-            if self._guard.is_closed or self._guard.failure is not None:
-                self._guard.check_writable()  # what cannot be written may not be flushed
+        with self._guard.lock, self._guard:
+            try:
+                self._gathering.drain_locked()
+            except StorageError as error:
+                unwritten = error
+                self._guard.check_writable()  # if that made the log refuse changes, flush nothing
             plan = self._plan_flush_locked()
         seconds = self.flush_files(plan)
         with self._guard.lock:
             self._publish_durable_locked(plan, seconds)
         if unwritten is not None:
             raise unwritten
-
-    def _write_gathered_locked(self) -> StorageError | None:
-        """Returns the error if the disk refuses: the rows gather on."""
-        with self._guard:
-            try:
-                self._gathering.drain_locked()
-            except StorageError as error:
-                return error
-        return None
 
     def flush_now_locked(self) -> None:
         """Flush with the lock held throughout, so that no append comes in between."""
@@ -254,8 +245,7 @@ class Durability:
         truncation in between would leave a recovery point above the log."""
         core = self._core
         core.view_of_clean_stop = None  # closing must close the time index again
-        if self._gathering.rows.row_count:
-            self._gathering.drain_locked()
+        self._gathering.drain_locked()
         self.flush_now_locked()
         if core.active.has_rest:
             core.clear_rest()  # the next session takes what lies behind the end for unused

@@ -152,10 +152,10 @@ class LogGrowth(LogState):
         started = perf_counter()
         try:
             self._note_epochs(planned.headers)
-            active.append(planned)
+            interrupt = active.append(planned)
             seconds = perf_counter() - started
-            if active.interrupt is not None:
-                self.interrupt, active.interrupt = active.interrupt, None
+            if interrupt is not None:
+                self.interrupt = interrupt
             if producers is not None:
                 self._finish_transactions(producers)
             self.log_end_offset = self.producers.map_end_offset = last_offset + 1

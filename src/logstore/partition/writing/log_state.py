@@ -67,8 +67,8 @@ class LogState:
         self.role = self.stored_role = loaded.role
         """``stored_role`` is what the next open finds. A log that leads for now has a follower's."""
         """Known before the log is used: records that other replicas lack are neither shown nor removed."""
-        stored = min(loaded.high_watermark or 0, loaded.log_end_offset)
-        self._opened_high_watermark = max(stored, loaded.log_start_offset)
+        ends = loaded.log_start_offset, loaded.log_end_offset
+        self._opened_high_watermark = sidecars.replicated_below(Role.LEADER, loaded.high_watermark, *ends)
         self._opened_end_offset = loaded.log_end_offset
         self.high_watermark = self._opened_high_watermark
         self.unflushed: list[Segment] = []

@@ -117,8 +117,7 @@ class LogWriter:
     def known_view(self) -> LogView:
         """The offsets, counting the records that still gather and are left to gather. Records that the disk
         refused do not count."""
-        if self.guard.is_closed or self.context.fork_flag.is_forked:
-            self.guard.check_usable()
+        self.guard.check_usable()
         rows, core = self.gathering.rows, self.core
         if not rows.row_count:
             return core.view
@@ -204,17 +203,14 @@ class LogWriter:
         try:
             if self.guard.failure is None:
                 self.guard.check_owned()
-                self.gathering.rows.close_gate()
-                if self.gathering.rows.row_count:
-                    self.gathering.drain_locked()
+                self.gathering.drain_locked()
                 if self.core.view is not self.core.view_of_clean_stop:
                     self.core.active.close_indexes()
                     self.durability.checkpoint_locked()
             else:
                 self.guard.check_owned()
                 self._check_durable_locked()
-            if self.removal.waiting:
-                self.removal.remove(list(self.removal.waiting))
+            self.removal.remove(list(self.removal.waiting))
         except BaseException as error:
             self.guard.poison(error)  # so that this does not count as a clean stop
             raise

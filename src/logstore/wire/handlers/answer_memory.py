@@ -73,12 +73,13 @@ class AnswerRoom:
 
     def wait(self) -> None:
         """What was read is not enough yet."""
-        self.hold(self._waiting_bytes, least_bytes=0)
+        self._hold(self._waiting_bytes)
 
-    def hold(self, size_bytes: int, *, least_bytes: int = _SMALL_BYTES) -> None:
-        """The answer is there, and so large; up to ``least_bytes`` it is not counted."""
-        if size_bytes <= least_bytes:
-            size_bytes = 0
+    def hold(self, size_bytes: int) -> None:
+        """The answer is there, and so large."""
+        self._hold(size_bytes if size_bytes > _SMALL_BYTES else 0)
+
+    def _hold(self, size_bytes: int) -> None:
         if size_bytes != self._held_bytes:
             self._memory.exchange(size_bytes, self._held_bytes)
             self._held_bytes = size_bytes
