@@ -194,9 +194,11 @@ class Session(Protocol):
         """
         ...
 
-    def configure_group(self, group: str, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
+    def configure_group(
+        self, group: str, change: Callable[[Mapping[str, str]], Mapping[str, str]]
+    ) -> Mapping[str, str]:
         """Replace the settings of a group: ``change`` gets the newest ones, maybe more than once, and returns
-        what they are to be. Any node may do that. The view has them a little later.
+        what they are to be. Any node may do that. Returns the newest ones, which the view has a little later.
 
         Raises:
             FencedError: the session is lost.

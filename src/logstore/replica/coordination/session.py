@@ -269,20 +269,22 @@ class TreeSession:
 
     # Groups
 
-    def configure_group(self, group: str, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
+    def configure_group(
+        self, group: str, change: Callable[[Mapping[str, str]], Mapping[str, str]]
+    ) -> Mapping[str, str]:
         path = layout.group_config_path(group)
         while True:
             stored = self._tree.read(path)
             before = {} if stored is None else layout.decode_config(path, stored.data)
             after = change(before)
             if after == before:
-                return
+                return before
             text = layout.encode_config(after)
             step: Step = Create(path, text)
             if stored is not None:
                 step = Write(path, text, stored.version) if after else Delete(path, stored.version)
             if self.commit([step]) is None:
-                return
+                return after
 
     # What the nodes have in common
 

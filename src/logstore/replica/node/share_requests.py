@@ -66,14 +66,14 @@ class ShareBroker(TransactionBroker):
         """``is_coming``: see :class:`.TransactionBroker`. ``was_deleted``: whether somebody has deleted a
         topic; False if the coordinator cannot be asked."""
         super().__init__(directory, node_id, replicas, view, is_coming, peers)
-        settings = ClusterGroupSettings(view, session, self._topic_config, directory.config)
-        self.group_settings = settings  # type: ignore[assignment]  # the same methods
+        self._group_settings = ClusterGroupSettings(view, session, self._topic_config, directory.config)
+        self.group_settings = self._group_settings  # type: ignore[assignment]  # the same methods
         self._led_states = LedStates(directory, replicas)
         clock = directory.context.clock
         self._states = StateAsker(node_id, view, self._led_states, peers, clock)
         self._letters = LetterBox(directory, node_id, view, self.produce, peers, self._topic_config)
         self._led_shares = LedShares(
-            directory, replicas, self._states, self.group_settings.config_of, self._letters
+            directory, replicas, self._states, self._group_settings.config_of, self._letters
         )
         self._all_topics = TopicsOfCluster(view)
         self._offsets = ShareOffsets(node_id, view, self._all_topics, self._states, self.list_offsets, peers)
@@ -94,7 +94,7 @@ class ShareBroker(TransactionBroker):
 
     def _no_members(self) -> ShareMembers:
         clock = self._directory.context.clock
-        return ShareMembers(self._all_topics, self._states, self.group_settings.config_of, clock)
+        return ShareMembers(self._all_topics, self._states, self._group_settings.newest_config_of, clock)
 
     def look_at_shares(self) -> None:
         """See what this node leads, and what others lead now."""

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 
 from logstore.broker.codes import ErrorCode
+from logstore.broker.failures import RETRIABLE
 from logstore.broker.share.requests import (
     JOINING,
     LEAVING,
@@ -34,7 +35,7 @@ from logstore.wire.remote.coordinators import Coordinators, Kind
 from logstore.wire.remote.questions import RemotePending
 from logstore.wire.remote.share_member import ShareMember
 from logstore.wire.remote.translate import shares
-from logstore.wire.remote.translate.shares import Beat, Configure
+from logstore.wire.remote.translate.shares import Beat, Configure, Configured
 
 _ASSIGNED_MS = 20
 _LONGEST_ASSIGNING_MS = 5_000
@@ -117,7 +118,8 @@ class ShareMembers:
         pending: RemotePending[ShareGroupHeartbeatResult],
         then: Callable[[], object],
     ) -> None:
-        """``pending`` is answered if the broker does not take what must not be left out."""
+        """``pending`` is answered if the broker does not take what must not be left out, or takes nothing
+        now: a group that begins without them may begin behind its first records."""
         if request.config is None:
             then()
             return
@@ -126,6 +128,8 @@ class ShareMembers:
             described = found.get(request.group)
             if described is not None and described.members:  # the settings are theirs
                 then()
+            elif described is not None and described.error in RETRIABLE:  # there may be members
+                pending.complete(ShareGroupHeartbeatResult(described.error, message=described.message))
             else:
                 self._set(request, pending, then)
 
@@ -143,23 +147,26 @@ class ShareMembers:
         wanted = Configure(request.group, config)
         names = shares.settings_of(config)
 
-        def all_done(refused: list[str | None]) -> None:
-            why = next((each for each in refused if each is not None), None)
-            if why is None:
+        def all_done(refusals: list[ShareGroupHeartbeatResult | None]) -> None:
+            refusal = next((each for each in refusals if each is not None), None)
+            if refusal is None:
                 then()
             else:
-                pending.complete(ShareGroupHeartbeatResult(ErrorCode.INVALID_CONFIG, message=why))
+                pending.complete(refusal)
 
-        gathered: Gathered[str | None] = Gathered(len(names), all_done)
+        gathered: Gathered[ShareGroupHeartbeatResult | None] = Gathered(len(names), all_done)
         for name in names:
 
-            def done(why: str | None, _: int, name: str = name) -> None:
-                if why is not None and name == DEAD_LETTER_TOPIC:  # its failed jobs would be lost
-                    gathered.add(f"dead_letter_topic {names[name]!r}: {why}")
-                    return
-                if why is not None:
-                    inform("share group %r: %s is left as it is: %s", request.group, name, why)
-                gathered.add(None)
+            def done(told: Configured, _: int, name: str = name) -> None:
+                refusal = None
+                if told.error in RETRIABLE:
+                    refusal = ShareGroupHeartbeatResult(told.error, message=f"{name} was not set: {told.why}")
+                elif told.error is not ErrorCode.NONE and name == DEAD_LETTER_TOPIC:
+                    why = f"dead_letter_topic {names[name]!r}: {told.why}"  # its failed jobs would be lost
+                    refusal = ShareGroupHeartbeatResult(ErrorCode.INVALID_CONFIG, message=why)
+                elif told.error is not ErrorCode.NONE:
+                    inform("share group %r: %s is left as it is: %s", request.group, name, told.why)
+                gathered.add(refusal)
 
             translation = shares.configure(name)
             target = self._coordinators.of(Kind.GROUP, request.group)

@@ -25,6 +25,7 @@ from logstore.broker.share.requests import (
     TopicIdPartition,
 )
 from logstore.clock import Clock
+from logstore.errors import LogstoreError
 from logstore.format.messages.share_records import ShareKey
 from logstore.model import TopicPartition
 from logstore.replica.node.sharing.asking import StateAsker
@@ -39,11 +40,12 @@ class ShareMembers:
         self,
         topics: Callable[[], Topics],
         states: StateAsker,
-        config_of: Callable[[str], ShareGroupConfig],
+        newest_config_of: Callable[[str], ShareGroupConfig],
         clock: Clock,
     ) -> None:
+        """``newest_config_of``: see :meth:`.ClusterGroupSettings.newest_config_of`."""
         self._topics = topics
-        self._config_of = config_of
+        self._newest_config_of = newest_config_of
         self._states = states
         self._clock = clock
         self._lock = threading.Lock()
@@ -80,8 +82,12 @@ class ShareMembers:
                 self._begun.setdefault(beat.group, set()).update(map(_place, missing))
             return Answered(self._hear(beat))
 
-        # Leaders may not know yet of settings that the group was just given.
-        begins_at_end = self._config_of(beat.group).auto_offset_reset == "latest"
+        # Leaders may not know yet of settings that the group was just given, and neither may this node.
+        try:
+            begins_at_end = self._newest_config_of(beat.group).auto_offset_reset == "latest"
+        except LogstoreError as error:
+            message = f"how the group is to begin is not known now: {error}"
+            return Answered(ShareGroupHeartbeatResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, message=message))
         start = AS_SET if begins_at_end else 0
         return then_ask(self._states.begin([Beginning(key, start) for key in keys]), go_on)
 

@@ -10,7 +10,7 @@ from logstore.broker.share.dead_letters import check_takes_letters
 from logstore.broker.share.requests import ShareGroupConfig
 from logstore.broker.storing.group_settings import Times, check_times, config_from, defaults_of, share_times
 from logstore.config import StoreConfig, TopicConfig
-from logstore.errors import InvalidConfigError, RetriableError
+from logstore.errors import ClosedError, FencedError, InvalidConfigError, RetriableError
 from logstore.logdir.group_settings import DEAD_LETTER_TOPIC, MOST_GROUPS, changed, check_setting
 from logstore.replica.coordination.interface import Session, View
 
@@ -19,8 +19,8 @@ _LOOK_SECONDS: Final = 0.002
 
 
 class ClusterGroupSettings:
-    """See :class:`~logstore.wire.handlers.call.GroupSettings`. A change is known here when it returns, and
-    elsewhere a little later."""
+    """See :class:`~logstore.wire.handlers.call.GroupSettings`. A change is known here when it returns, or a
+    little later, as elsewhere, if the coordinator is slow to tell of it."""
 
     def __init__(
         self,
@@ -48,6 +48,14 @@ class ClusterGroupSettings:
     def config_of(self, group: str) -> ShareGroupConfig:
         return config_from(self._view().groups.get(group))
 
+    def newest_config_of(self, group: str) -> ShareGroupConfig:
+        """As the coordinator has it, which this node may not have heard of yet. Cost: asks the coordinator.
+
+        Raises:
+            RetriableError: the node is not one of the cluster now, or the coordinator does not answer.
+        """
+        return config_from(self._configure(group, lambda own: own))
+
     def share_times_of(self, group: str) -> Times:
         return share_times(self.own(group), self._config)
 
@@ -67,13 +75,26 @@ class ClusterGroupSettings:
             raise InvalidConfigError(f"{MOST_GROUPS} groups have settings already; delete those of others")
         if validate_only:
             return
-        session = self._session()
-        if session is None:
-            raise RetriableError("the node is not one of the cluster now; try again")
-        session.configure_group(group, lambda own: changed({group: own}, group, changes).get(group, {}))
+        self._configure(group, lambda own: changed({group: own}, group, changes).get(group, {}))
         deadline = time.monotonic() + _VIEW_SECONDS
         while not self._has(group, changes) and time.monotonic() < deadline:
             time.sleep(_LOOK_SECONDS)
+
+    def _configure(
+        self, group: str, change: Callable[[Mapping[str, str]], Mapping[str, str]]
+    ) -> Mapping[str, str]:
+        """What the errors say, clients are told: not where the coordinator is."""
+        session = self._session()
+        if session is None:
+            raise RetriableError("the node is not one of the cluster now; try again")
+        try:
+            return session.configure_group(group, change)
+        except (ClosedError, FencedError) as error:
+            raise RetriableError("the node is not one of the cluster any more; try again") from error
+        except RetriableError as error:
+            raise RetriableError(
+                f"the coordinator of the nodes does not answer; group {group!r} may have been changed"
+            ) from error
 
     def _has(self, group: str, changes: Mapping[str, str | None]) -> bool:
         own = self.own(group)

@@ -350,14 +350,29 @@ class Configure(NamedTuple):
     config: ShareGroupConfig
 
 
-def _parse_settings(request: Configure, response: Any) -> str | None:
-    return next(
-        (each.error_message or "it is refused" for each in response.resources if each.error_code), None
-    )
+class Configured(NamedTuple):
+    """What became of a setting."""
+
+    error: ErrorCode
+    message: str | None = None
+
+    @property
+    def why(self) -> str:
+        """Why it was not set."""
+        return self.message or self.error.name
 
 
-def configure(name: str) -> Translation[Configure, str | None]:
-    """One setting of a group, as a member that joins has it. The result is why it was not set."""
+def _parse_settings(request: Configure, response: Any) -> Configured:
+    for each in response.resources:
+        if each.error_code:
+            return Configured(
+                code_of_number(each.error_code), why_of_number(each.error_code, each.error_message)
+            )
+    return Configured(ErrorCode.NONE)
+
+
+def configure(name: str) -> Translation[Configure, Configured]:
+    """One setting of a group, as a member that joins has it."""
     return Translation(
         key=ApiKey.INCREMENTAL_ALTER_CONFIGS,
         build=lambda request, version: incremental_alter_configs.IncrementalAlterConfigsRequest(
@@ -370,8 +385,7 @@ def configure(name: str) -> Translation[Configure, str | None]:
             )
         ),
         parse=_parse_settings,
-        refuse=lambda request, code, message: message or code.name,
-        judge=lambda _: ErrorCode.NONE,
+        refuse=lambda request, code, message: Configured(code, message),
     )
 
 
