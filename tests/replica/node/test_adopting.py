@@ -8,9 +8,12 @@ import sys
 import pytest
 
 import logstore
-from logstore.errors import CorruptionError, UsageError
+from logstore.errors import CorruptionError, RetriableError, UsageError
+from logstore.files import OsFiles
+from logstore.logdir.group_settings import write_group_settings
 from logstore.model import TopicPartition
 from logstore.replica.coordination.files import FileCoordinator
+from logstore.replica.coordination.session import TreeSession
 from tests.replica.node.cluster import Cluster, eventually
 from tests.replica.node.test_moving import holders, is_at, place
 from tests.replica.node.test_node import read, send
@@ -129,3 +132,23 @@ def test_what_was_replicated_is_not_taken_for_a_store(tmp_path):
     FileCoordinator(tmp_path / "cluster", cluster_id=cluster_id).close()
     with pytest.raises(CorruptionError, match="older copy, or another cluster"):
         Cluster(tmp_path, 1)
+
+
+def test_settings_of_groups_are_taken_along_however_slow_the_coordinator_is(tmp_path, monkeypatch):
+    """Else a group of them had Kafka's from then on, without a dead-letter topic, say. Costs 1 s."""
+    fill(tmp_path / "node-1")
+    write_group_settings(OsFiles(), str(tmp_path / "node-1"), {"w": {"share.delivery.count.limit": "7"}})
+    configure, failures = TreeSession.configure_group, iter(range(2))
+
+    def fail(session, group, change):
+        if next(failures, None) is not None:
+            raise RetriableError("no answer")
+        return configure(session, group, change)
+
+    monkeypatch.setattr(TreeSession, "configure_group", fail)
+    cluster = Cluster(tmp_path, 1)
+    try:
+        cluster.leader_of(T)
+        assert cluster.view.groups == {"w": {"share.delivery.count.limit": "7"}}
+    finally:
+        cluster.close()

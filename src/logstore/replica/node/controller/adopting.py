@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from logstore.errors import LogstoreError, TopicExistsError
+from logstore.errors import FencedError, LogstoreError, RetriableError, TopicExistsError
 from logstore.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from logstore.logdir.catalogue import TopicEntry
 from logstore.logdir.directory import LogDirectory
@@ -45,7 +45,12 @@ class Adoption:
         self._coordinator = coordinator
 
     def adopt(self, control: Control, session: Session, view: View, member: Member) -> bool:
-        """What cannot be taken along is told, and stays as it is. Returns whether a topic was taken along."""
+        """What cannot be taken along is told, and stays as it is. Returns whether a topic was taken along.
+
+        Raises:
+            FencedError: the node is not the controller any more.
+            RetriableError: the coordinator cannot be reached.
+        """
         has_adopted = False
         if not view.topics:
             self._adopt_group_settings(session, view)
@@ -63,6 +68,8 @@ class Adoption:
                 has_adopted = True
             except TopicExistsError:
                 continue  # it was told of just now; if it is another one, that will be said
+            except FencedError:
+                raise
             except LogstoreError as error:
                 warn("topic %r cannot be taken into the cluster: %s", name, error)
         return has_adopted
@@ -73,6 +80,8 @@ class Adoption:
             for group, settings in found.items():
                 if group not in view.groups:
                     session.configure_group(group, lambda own, settings=settings: own or settings)  # type: ignore[misc]
+        except (FencedError, RetriableError):
+            raise
         except LogstoreError as error:
             warn("the settings of groups cannot be taken into the cluster: %s", error)
 
