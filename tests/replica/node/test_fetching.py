@@ -164,23 +164,67 @@ def test_new_partitions_do_not_wait_for_each_other(leader, fetchers):
     assert time.monotonic() - began < 2  # with a pause after each request that was ended, it took four
 
 
-def test_who_has_fallen_behind_copies_in_pieces_beside_others(leader, fetchers):
-    """All of them take turns."""
+def together(leader, some, others):
+    """The requests that ask for some of both."""
+    return [
+        request
+        for request in leader.requests
+        if {row.partition for row in request.partitions} & {each.partition for each in some}
+        and {row.partition for row in request.partitions} & {each.partition for each in others}
+    ]
+
+
+def test_who_is_in_sync_does_not_wait_for_what_others_copy(leader, fetchers):
     behind = [Follower(number, is_in_sync=False) for number in range(5)]
     leader.sizes = dict.fromkeys(range(5), 3 * MAX_PARTITION_BYTES)
-    for follower in (*behind, Follower(5)):
+    others = [Follower(number) for number in (5, 6)]
+    for follower in (*behind, *others):
         fetchers.follow(follower)
     eventually(lambda: all(each.offset == 3 * MAX_PARTITION_BYTES for each in behind), MANY_SECONDS)
-    others = {each.partition for each in behind}
-    beside = [
-        [row for row in request.partitions if row.partition in others]
-        for request in leader.requests
-        if len(request.partitions) > len(others)
-        or any(row.partition not in others for row in request.partitions)
-    ]
-    pieces = [rows for rows in beside if rows and max(row.max_bytes for row in rows) < MAX_PARTITION_BYTES]
-    assert len(pieces) > len(beside) / 2
-    assert max(sum(row.max_bytes for row in rows) for rows in pieces) <= MAX_PARTITION_BYTES / 8
+    assert not together(leader, behind, others)
+
+
+@pytest.mark.parametrize("has_more", [False, True])
+def test_who_has_caught_up_is_asked_for_with_those_in_sync(leader, fetchers, has_more):
+    """Whether there is more for it to copy then, or its last question still stands."""
+    others, late = [Follower(0)], Follower(1, is_in_sync=False)
+    leader.sizes = {1: 10}
+    fetchers.follow(others[0])
+    fetchers.follow(late)
+    eventually(lambda: late.offset == 10)
+    if not has_more:
+        eventually(lambda: [row.offset for row in asked_of(leader, late)].count(10) > 1)
+    late.is_in_sync = True
+    leader.sizes[1] += has_more
+    eventually(lambda: together(leader, [late], others))
+    leader.sizes[1] = 20
+    eventually(lambda: late.offset == 20)
+
+
+def test_who_falls_behind_is_asked_for_apart(leader, fetchers):
+    others, late = [Follower(0)], Follower(1)
+    for each in (*others, late):
+        fetchers.follow(each)
+    eventually(lambda: together(leader, [late], others))
+    late.is_in_sync = False
+    leader.sizes = {1: 10}
+    eventually(lambda: late.offset == 10)
+    before = len(together(leader, [late], others))
+    leader.sizes = {1: 20}
+    eventually(lambda: late.offset == 20)
+    assert len(together(leader, [late], others)) <= before + 1
+
+
+def test_who_is_let_go_is_not_asked_for(leader, fetchers):
+    late = Follower(0, is_in_sync=False)
+    leader.sizes = {0: 10**12}
+    fetchers.follow(late)
+    eventually(lambda: late.offset)
+    fetchers.let_go(late)
+    time.sleep(0.2)
+    count = len(leader.requests)
+    time.sleep(0.2)
+    assert len(leader.requests) == count
 
 
 @pytest.mark.parametrize("limit", [None, 20_000_000])
@@ -192,16 +236,6 @@ def test_batches_larger_than_a_piece_come_though_others_always_have_records(lead
     for follower in (Follower(0), *behind):
         fetchers.follow(follower)
     eventually(lambda: all(each.offset == 2 * MAX_PARTITION_BYTES for each in behind), MANY_SECONDS)
-
-
-def test_of_many_more_are_asked_for_at_once(leader, fetchers):
-    behind = [Follower(number, is_in_sync=False) for number in range(200)]
-    leader.sizes = dict.fromkeys(range(200), 2 * MAX_PARTITION_BYTES)
-    for follower in (*behind, Follower(200)):
-        fetchers.follow(follower)
-    eventually(lambda: all(each.offset == 2 * MAX_PARTITION_BYTES for each in behind), MANY_SECONDS)
-    counts = {len(request.partitions) - 1 for request in leader.requests if len(request.partitions) > 1}
-    assert 201 // 32 in counts
 
 
 def test_who_has_fallen_behind_alone_copies_as_fast_as_it_can(leader, fetchers):
