@@ -195,7 +195,7 @@ def run_dump_tool(*args: str, version: str = NEWEST) -> subprocess.CompletedProc
 
 
 def run_program(
-    name: str, *args: str, stdin: str | None = None, timeout_s: float = 120, version: str = NEWEST
+    name: str, *args: str, stdin: str | None = None, timeout_s: float = 240, version: str = NEWEST
 ) -> str:
     """Run a `.java` file of this folder and return its stdout; raises RuntimeError with its output."""
     done = run_java(os.fspath(HERE / name), *args, stdin=stdin, timeout_s=timeout_s, classes=jars(version))

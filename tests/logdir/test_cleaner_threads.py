@@ -370,7 +370,7 @@ def test_who_calls_does_not_wait_for_a_round_that_sleeps(sleeping, call):
     _, log, latest = sleeping
     calling = threading.Thread(target=call, args=(log,), daemon=True)
     calling.start()
-    calling.join(10)
+    calling.join(60)
     assert not calling.is_alive()
     found = latest_of(log)
     assert found | {b"k0": latest[b"k0"]} == latest

@@ -55,6 +55,9 @@ def parse_address(text: object, *, to_listen: bool = False) -> Address:
     example = f"{_EXAMPLE}{_ANY_PORT}" if to_listen else _EXAMPLE
     if type(text) is not str or not text or "\0" in text:
         raise UsageError(f"{shown(text)} is no address; {example}")
+    scheme, separator, _ = text.partition("://")
+    if separator and "/" not in scheme:
+        raise UsageError(f"{shown(text)} is no address: leave out {scheme + separator!r}; {example}")
     if "/" in text:
         try:
             text.encode()

@@ -141,7 +141,20 @@ def test_addresses():
     assert parse_address("[::1]:9092") == Address("::1", 9092)
     assert str(parse_address("[::1]:9092")) == "[::1]:9092"
     assert parse_address("./broker.sock") == Address("", 0, "./broker.sock")
-    for wrong in ("", "host", "host:", ":1", "host:0", "host:65536", "host:x", "a\0b/c", b"h:1", None, 9092):
+    for wrong in (
+        "",
+        "host",
+        "host:",
+        ":1",
+        "host:0",
+        "host:65536",
+        "host:x",
+        "a\0b/c",
+        b"h:1",
+        None,
+        9092,
+        "PLAINTEXT://h:1",
+    ):
         with pytest.raises(UsageError, match="is no address"):
             parse_address(wrong)
 

@@ -269,7 +269,7 @@ class TestBeginning:
     def test_no_broker_listens(self):
         with Peer() as gone:
             address = gone.address
-        config = RemoteConfig(request_timeout_ms=100, retry_backoff_ms=1, reconnect_backoff_ms=1)
+        config = RemoteConfig(request_timeout_ms=500, retry_backoff_ms=1, reconnect_backoff_ms=1)
         broker = RemoteBroker(address, config=config)
         result = wait_for(broker.list_offsets(WHERE), SECONDS)
         broker.close()
