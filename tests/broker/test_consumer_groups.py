@@ -204,6 +204,51 @@ class TestOffsets:
         assert rig.broker.committed.expire() == {"g": (T0,)}
 
 
+class TestClassicGroupsThatExpire:
+    MINUTES = 10 * 60_000
+
+    def test_they_go_after_their_last_offset(self, rig):
+        """They were listed, and kept in memory, until somebody deleted them."""
+        restart(rig, offsets_retention_minutes=15)
+        member = classic_member(rig)
+        assert commit(rig, epoch=member.generation, member_id=member.member_id) is ErrorCode.NONE
+        assert leave(rig, LeavingMember(member.member_id)) == [ErrorCode.NONE]
+        rig.pass_time(self.MINUTES)
+        assert listed(rig) == {"g": ("classic", "consumer", "Empty")}
+        rig.pass_time(self.MINUTES)
+        rig.pass_time(self.MINUTES)
+        assert (listed(rig), classic_state(rig)) == ({}, "Dead")
+        assert rig.broker.committed.load_groups() == {}
+        restart(rig, offsets_retention_minutes=15)
+        assert listed(rig) == {}
+
+    def test_they_stay_with_members_or_offsets_and_without_the_setting(self, rig):
+        member = classic_member(rig)
+        assert leave(rig, LeavingMember(member.member_id)) == [ErrorCode.NONE]
+        rig.pass_time(self.MINUTES)
+        assert listed(rig) == {"g": ("classic", "consumer", "Empty")}
+        restart(rig, offsets_retention_minutes=25)
+        assert commit(rig) is ErrorCode.NONE
+        rig.pass_time(self.MINUTES)
+        assert listed(rig) == {"g": ("classic", "consumer", "Empty")}
+
+    def test_what_is_committed_meanwhile_stays(self, rig, monkeypatch):
+        restart(rig, offsets_retention_minutes=15)
+        member = classic_member(rig)
+        assert leave(rig, LeavingMember(member.member_id)) == [ErrorCode.NONE]
+        has_any = CommittedOffsets.has_any
+
+        def commit_after(committed, group):
+            found = has_any(committed, group)
+            monkeypatch.undo()
+            assert commit(rig) is ErrorCode.NONE
+            return found
+
+        monkeypatch.setattr(CommittedOffsets, "has_any", commit_after)
+        rig.pass_time(self.MINUTES)
+        assert fetch(rig) == {T0}
+
+
 class TestChangingOver:
     def test_an_empty_classic_group(self, rig):
         member = classic_member(rig)

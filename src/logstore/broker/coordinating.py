@@ -41,7 +41,7 @@ from logstore.broker.groups.requests import (
     SyncGroupResult,
 )
 from logstore.broker.offsets.committed import CommittedOffsets
-from logstore.broker.offsets.expiry import NO_GROUP
+from logstore.broker.offsets.expiry import CHECK_INTERVAL_MS, NO_GROUP
 from logstore.broker.pending import Answered, Pending, Promise
 from logstore.broker.requests import (
     OffsetCommitRequest,
@@ -61,6 +61,7 @@ from logstore.broker.storing.groups import TopicStorage, open_coordinator, store
 from logstore.errors import LogstoreError, UsageError
 from logstore.format.messages.consumer_protocol import PROTOCOL_TYPE
 from logstore.logdir.directory import LogDirectory
+from logstore.schedule import Task
 
 T = TypeVar("T")
 _OfGroup = TypeVar("_OfGroup", SyncGroup, Heartbeat, LeaveGroup)
@@ -93,6 +94,10 @@ class ConsumerGroups:
         self.committed = CommittedOffsets(directory, empty_since=self._empty_since)
         """The offsets that groups have committed."""
         self._storage = TopicStorage(self.committed, directory.context.scheduler)
+        self._expiry: Task | None = None
+        if self._config.offsets_retention_minutes >= 0:
+            scheduler = directory.context.scheduler
+            self._expiry = scheduler.every(CHECK_INTERVAL_MS, "expire groups", self.expire)
         self._open: _Coordinators | None = None
         self._opening = threading.Lock()
         self._deciding = threading.RLock()  # storing may run what waits for it in the same thread
@@ -152,6 +157,8 @@ class ConsumerGroups:
     def leave(self) -> None:
         """Another node leads the groups from now on: answer what waits, and store nothing."""
         self.committed.retire()
+        if self._expiry is not None:
+            self._expiry.cancel()
         self._storage.drop_all()
         if self._open is not None:
             self._end(self._open)
@@ -169,6 +176,17 @@ class ConsumerGroups:
         if newer.has(group_id):
             return None if newer.has_members(group_id) else NO_GROUP
         return classic.empty_since(group_id)
+
+    def expire(self) -> None:
+        """Forget the groups of the classic protocol that have neither members nor offsets. Those of the newer
+        one are gone by then: with the last of the two. Runs in the background every ten minutes, with
+        ``offsets_retention_minutes``. Before the first request of a group nothing is forgotten.
+
+        Raises:
+            LogstoreError: offsets cannot be read.
+        """
+        if self._open is not None:
+            self._open.classic.expire(self.committed.has_any)
 
     def states(self) -> dict[str, str]:
         """The state of each group. Before the first request of a group: those that are stored, as they were

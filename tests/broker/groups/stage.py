@@ -84,6 +84,9 @@ class MemoryStorage:
     def delete(self, group_id: str, done: Done[ErrorCode]) -> None:
         self._answer(f"deletes {group_id}", done, lambda: self.snapshots.pop(group_id, None))
 
+    def forget(self, group_id: str, done: Done[ErrorCode]) -> None:
+        self._answer(f"forgets {group_id}", done, lambda: self.snapshots.pop(group_id, None))
+
     def _answer(self, call, done, apply):
         error = self.error
         if error is ErrorCode.NONE:

@@ -328,11 +328,12 @@ class ActiveGroup:
         group.restore(handed.snapshot)
         self._on(Event.CHANGES)
 
-    def delete(self, then: Callable[[ErrorCode], None]) -> None:
+    def delete(self, then: Callable[[ErrorCode], None], *, keeps_offsets: bool = False) -> None:
         """End an empty group, and remove what is stored of it."""
         self._end(Event.DELETED)
         group_id = self.group.group_id
-        self._ask_storage(lambda done: self._storage.delete(group_id, done), then)
+        remove = self._storage.forget if keeps_offsets else self._storage.delete
+        self._ask_storage(lambda done: remove(group_id, done), then)
 
     def take_joins(self) -> list[tuple[JoinGroup, Done[JoinGroupResult]]]:
         """The requests that wait for the next generation, for others to answer."""

@@ -189,6 +189,15 @@ class GroupCoordinator:
         if not results:
             done(results)
 
+    def expire(self, has_offsets: Callable[[str], bool]) -> None:
+        """Forget the groups that have neither members nor offsets, as Kafka does when it looks for offsets
+        that have expired. ``has_offsets`` is asked without the lock: what is committed meanwhile stays."""
+        with self._lock:
+            empty = [each for each, active in self._groups.items() if _is_empty(active.group)]
+        for group_id in empty:
+            if not has_offsets(group_id):
+                self._delete(group_id, lambda _: None, keeps_offsets=True)
+
     def check_empty(self, group_id: str) -> ErrorCode:
         """Whether there is no such group, or an empty one, which may go on with another protocol.
         NON_EMPTY_GROUP if it has members, or has given out a member id; COORDINATOR_NOT_AVAILABLE while it is
@@ -199,8 +208,7 @@ class GroupCoordinator:
                 return ErrorCode.NONE
             if active.group.state is State.DEAD:
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE
-            is_empty = active.group.state is State.EMPTY and not active.group.pending
-            return ErrorCode.NONE if is_empty else ErrorCode.NON_EMPTY_GROUP
+            return ErrorCode.NONE if _is_empty(active.group) else ErrorCode.NON_EMPTY_GROUP
 
     def check_join(self, joins: JoinGroup) -> ErrorCode:
         """What is wrong with a request, whatever the group is."""
@@ -392,7 +400,7 @@ class GroupCoordinator:
             return DescribedGroup(ErrorCode.NONE, group_id, State.DEAD.value)
         return active.group.describe()
 
-    def _delete(self, group_id: str, done: Done[ErrorCode]) -> None:
+    def _delete(self, group_id: str, done: Done[ErrorCode], *, keeps_offsets: bool = False) -> None:
         def change(active: ActiveGroup) -> None:
             if active.group.state is State.DEAD:  # another request is deleting it
                 active.answer(done, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -408,13 +416,18 @@ class GroupCoordinator:
                             self._restore_locked(snapshot)
                     active.answer(done, error)
 
-                active.delete(deleted)
+                active.delete(deleted, keeps_offsets=keeps_offsets)
 
         def without_group(error: ErrorCode) -> None:
             is_unknown = error is ErrorCode.UNKNOWN_MEMBER_ID
             done(ErrorCode.GROUP_ID_NOT_FOUND if is_unknown else error)
 
         self._change(group_id, change, without_group, may_be_nameless=True)
+
+
+def _is_empty(group: Group) -> bool:
+    """Whether it has no members, and nobody is about to become one."""
+    return group.state is State.EMPTY and not group.pending
 
 
 def _check_generation(group: Group, generation: int, member_id: str, instance_id: str | None) -> ErrorCode:

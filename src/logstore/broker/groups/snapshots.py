@@ -60,5 +60,9 @@ class GroupStorage(Protocol):
         ...
 
     def delete(self, group_id: str, done: Done[ErrorCode]) -> None:
-        """Forget the group's snapshot."""
+        """Forget the group's snapshot, and what it has committed."""
+        ...
+
+    def forget(self, group_id: str, done: Done[ErrorCode]) -> None:
+        """Forget the group's snapshot. What is committed meanwhile stays."""
         ...

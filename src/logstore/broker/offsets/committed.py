@@ -347,6 +347,15 @@ class CommittedOffsets:
         found.change(choose)
         inform("group %r: deleted, with %d committed offsets", group, offset_count)
 
+    def forget_group(self, group: str) -> None:
+        """Remove a group's metadata, but not its offsets. Raises as :meth:`delete`."""
+        self.writable()
+        found = self._of(group)
+        if found is not None:
+            found.change(
+                lambda table: [(encode_group_key(group), None)] if group in table.group_values() else []
+            )
+
     def forget_topic(self, name: str) -> None:
         """Remove all groups' offsets of a topic that was deleted, those in open transactions too: one that is
         made again under its name begins at offset 0. Raises as :meth:`delete`."""

@@ -49,19 +49,21 @@ class TopicStorage:
 
     def store(self, snapshot: GroupSnapshot, done: Done[ErrorCode]) -> None:
         """See :class:`~logstore.broker.groups.snapshots.GroupStorage`. The background writes it."""
-        self._write(snapshot.group_id, _value_of(snapshot), done)
+        group_id, value = snapshot.group_id, _value_of(snapshot)
+        self._write(group_id, lambda: self._committed.store_group(group_id, value), done)
 
     def delete(self, group_id: str, done: Done[ErrorCode]) -> None:
         """The same, with the offsets that the group has committed."""
-        self._write(group_id, None, done)
+        self._write(group_id, lambda: self._committed.delete_group(group_id), done)
 
-    def _write(self, group_id: str, value: GroupMetadataValue | None, done: Done[ErrorCode]) -> None:
+    def forget(self, group_id: str, done: Done[ErrorCode]) -> None:
+        """The same, without them."""
+        self._write(group_id, lambda: self._committed.forget_group(group_id), done)
+
+    def _write(self, group_id: str, change: Callable[[], None], done: Done[ErrorCode]) -> None:
         def write() -> None:
             try:
-                if value is None:
-                    self._committed.delete_group(group_id)
-                else:
-                    self._committed.store_group(group_id, value)
+                change()
             except LogstoreError as error:
                 done(code_of(error))
             else:
