@@ -202,8 +202,8 @@ class StorageError(LogstoreError, OSError):
 
 
 class DiskFullError(StorageError):
-    """No space, or a quota or file size limit was reached. The log stays readable; appending works again
-    as soon as there is room. Single appends that were still gathering keep their offsets and are written
+    """No space, or a quota or file size limit was reached. A log that is open stays readable; appending works
+    again as soon as there is room, and so does opening what a crash has left. Single appends that were still gathering keep their offsets and are written
     then. Until they are, they cannot be read, and are lost if the process dies."""
 
 

@@ -81,6 +81,9 @@ class OpenProgress(NamedTuple):
 
 OnProgress = Callable[[OpenProgress], None]
 
+_LEAST_PAUSE_MS: Final = 1_000
+_PAUSE_FACTOR: Final = 10
+"""A partition without room is tried again after so many times as long as the last attempt took."""
 CREATED_AT_A_TIME: Final = 64
 """Topics. The lock is held meanwhile: for some tenths of a second."""
 
@@ -118,6 +121,8 @@ class LogDirectory:
         self._logs: dict[TopicPartition, Log] = {}
         self.damaged: dict[TopicPartition, LogstoreError] = {}
         """Partitions that could not be opened, with the errors. The others work."""
+        self._try_again_ms: dict[TopicPartition, int] = {}
+        """Before then those without room are not opened again."""
         self._upkeep = Upkeep(self.context, self._usable_logs, self._lock)
         self._cleaner: LogCleaner | None = None
         self._gone: list[str] = []  # directories of deleted topics, under their new names
@@ -406,7 +411,7 @@ class LogDirectory:
         """
         Raises:
             UnknownTopicError: there is no such partition, or the directory does not hold it.
-            CorruptionError: it could not be opened; says why.
+            CorruptionError, StorageError: it could not be opened; says why.
         """
         if self._is_closed or self.context.fork_flag.is_forked:  # each request asks, more than once
             self.check_open()
@@ -417,9 +422,25 @@ class LogDirectory:
             if partition in self._logs:
                 return self._logs[partition]
             if partition in self.damaged:
-                raise copy(self.damaged[partition])  # else it would collect the frames of every caller
+                return self._try_again_locked(partition)
             self._check_held(partition)
         raise UnknownTopicError(f"there is no partition {partition} in {self.path}")
+
+    def _try_again_locked(self, partition: TopicPartition) -> Log:
+        """Open a partition that could not be opened for lack of room, but do not spend all the time on it."""
+        error = self.damaged[partition]
+        began_ms = self.context.clock.monotonic_ms()
+        if not isinstance(error, DiskFullError) or began_ms < self._try_again_ms.get(partition, 0):
+            raise copy(error)  # else it would collect the frames of every caller
+        try:
+            log = self.reopen(partition)
+        except LogstoreError:
+            ended_ms = self.context.clock.monotonic_ms()
+            pause_ms = max(_LEAST_PAUSE_MS, _PAUSE_FACTOR * (ended_ms - began_ms))
+            self._try_again_ms[partition] = ended_ms + pause_ms
+            raise
+        inform("%s is open, now that there is room", partition)
+        return log
 
     def _check_held(self, partition: TopicPartition) -> None:
         """
