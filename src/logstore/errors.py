@@ -203,8 +203,9 @@ class StorageError(LogstoreError, OSError):
 
 class DiskFullError(StorageError):
     """No space, or a quota or file size limit was reached. A log that is open stays readable; appending works
-    again as soon as there is room, and so does opening what a crash has left. Single appends that were still gathering keep their offsets and are written
-    then. Until they are, they cannot be read, and are lost if the process dies."""
+    again as soon as there is room, and so does opening what a crash has left. Single appends that were still
+    gathering keep their offsets and are written then. Until they are, they cannot be read, and are lost if
+    the process dies."""
 
 
 class NotOpenedError(StorageError):

@@ -55,6 +55,20 @@ def test_fewer_deliveries_than_before_keep_the_reason_of_the_last(world):
     assert dict(letter.headers)["logstore.error"] == b"no address"
 
 
+def test_a_reason_is_a_line_of_the_log_however_it_looks(world, caplog):
+    """It may come from what others have sent. The letter has all of it."""
+    world.extend(1)
+    reason = "wrong\nERROR logstore: all is lost " + "x" * 1_000
+    with world.queue(dead_letter_topic="dead") as queue:
+        queue.poll(0)[0].reject(reason)
+    (line,) = [each.getMessage() for each in caplog.records if "offset 0 failed" in each.getMessage()]
+    assert "'wrong\\nERROR" in line
+    assert "\n" not in line
+    assert len(line) < 400
+    (letter,) = world.store["dead"].read()
+    assert dict(letter.headers)["logstore.error"] == reason.encode()
+
+
 # What workers take and do not use
 
 

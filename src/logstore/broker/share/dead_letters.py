@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+from logstore.arguments import shown
 from logstore.broker.letters import (
     DELIVERIES_HEADER,
     GROUP_HEADER,
@@ -132,7 +133,7 @@ def tell_failed(
             partition,
             span.first if span.first == span.last else f"{span.first} to {span.last}",
             span.delivery_count,
-            span.reason or "no reason given",
+            shown(span.reason) if span.reason else "no reason given",
             "passed over, as there is no dead_letter_topic" if topic is None else f"to topic {topic!r}",
         )
 
