@@ -25,7 +25,7 @@ from tests.spark.conftest import missing_python
 if missing_python() is not None:
     pytest.skip(missing_python(), allow_module_level=True)
 
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
 from logstore.spark.columns import COLUMNS
 from tests.spark.reading import offsets, plan
@@ -199,8 +199,27 @@ def test_a_timestamp_that_spark_cannot_hold_is_an_error(store):
         offsets(store.path, subscribe="t", endingOffsets='{"t": {"0": 0}}', startingOffsets='{"t": {"0": 0}}')
         == []
     )
-    with pytest.raises(UsageError, match="4611686018427387904 ms is outside"):
+    with pytest.raises(
+        UsageError, match=r"^offset 0 of t-0 has a timestamp of 4611686018427387904 ms.*outside"
+    ):
         plan(store.path, subscribe="t").rows()
+
+
+def test_which_record_has_a_timestamp_that_spark_cannot_hold(store):
+    """Nanoseconds taken for milliseconds: the one record is named, and the others can be read without it."""
+    log = store.create_topic(
+        "t", config=TopicConfig(message_timestamp_after_max_ms=2**63 - 1, message_timestamp_unit_check=False)
+    )[0]
+    log.append(b"a", timestamp_ms=5)
+    log.append(b"b", timestamp_ms=1_700_000_000_000_000_000)
+    log.flush()
+    with pytest.raises(UsageError, match=r"^offset 1 of t-0 .*schema"):
+        plan(store.path, subscribe="t").rows()
+    only_time = StructType([StructField("timestamp", TimestampType())])
+    with pytest.raises(UsageError, match=r"^t-0 has a timestamp of 1700000000000000000 ms"):
+        plan(store.path, only_time, subscribe="t").rows()
+    only_values = StructType([StructField("value", BinaryType())])
+    assert plan(store.path, only_values, subscribe="t").rows() == [{"value": b"a"}, {"value": b"b"}]
 
 
 # Which partitions -------------------------------------------------------------------------------------------

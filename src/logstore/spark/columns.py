@@ -78,6 +78,8 @@ def constant(value: int | str, arrow_type: Any) -> Any:
 
 
 _THOUSAND: Final = constant(1000, pa.int64())
+_LARGEST_MS: Final = (2**63 - 1) // 1000
+"""Spark counts microseconds."""
 _NO_HEADERS: Final = constant(0, pa.int32())
 
 
@@ -132,6 +134,7 @@ class _Converter:
         self._schema = pa.schema(
             [pa.field(name, ARROW_TYPES[name], nullable=nullable) for name, nullable in fields]
         )
+        self._partition = partition
         self._constants: dict[str, int | str] = {"topic": partition.topic, "partition": partition.partition}
         self._cut: dict[str, Any] = {}
 
@@ -144,10 +147,34 @@ class _Converter:
             return self._constant(name, batch.num_rows)
         column = batch.column(_OF_LOG[name])
         if name == "timestamp":
-            return _microseconds(column)
+            return self._microseconds(column, batch)
         if name == "headers":
             return _headers(column)
         return column
+
+    def _microseconds(self, milliseconds: Any, batch: Any) -> Any:
+        """Timestamps in Spark's microseconds.
+
+        Raises:
+            UsageError: a timestamp is outside Spark's range.
+        """
+        try:
+            scaled = pc.multiply_checked(milliseconds, _THOUSAND)
+        except pa.ArrowInvalid:
+            raise UsageError(self._outside(milliseconds, batch)) from None
+        return scaled.view(ARROW_TYPES["timestamp"])
+
+    def _outside(self, milliseconds: Any, batch: Any) -> str:
+        """Names the first record whose timestamp Spark cannot hold, by its offset if that is among the
+        columns, and says how to read the others."""
+        values = milliseconds.to_pylist()
+        first = next(row for row, value in enumerate(values) if abs(value) > _LARGEST_MS)
+        has_offset = "offset" in batch.schema.names
+        where = f"offset {batch.column('offset')[first].as_py()} of " if has_offset else ""
+        return (
+            f"{where}{self._partition} has a timestamp of {values[first]} ms, which is outside "
+            "the range of Spark's timestamps: leave the column 'timestamp' out with .schema(...) to read it"
+        )
 
     def _constant(self, name: str, row_count: int) -> Any:
         made = self._cut.get(name)
@@ -155,20 +182,6 @@ class _Converter:
             made = pa.repeat(constant(self._constants[name], ARROW_TYPES[name]), row_count)
             self._cut[name] = made
         return made if len(made) == row_count else made.slice(0, row_count)
-
-
-def _microseconds(milliseconds: Any) -> Any:
-    """Timestamps in Spark's microseconds.
-
-    Raises:
-        UsageError: a timestamp is outside Spark's range.
-    """
-    try:
-        scaled = pc.multiply_checked(milliseconds, _THOUSAND)
-    except pa.ArrowInvalid:
-        outside = pc.max(pc.abs(milliseconds)).as_py()
-        raise UsageError(f"a timestamp of {outside} ms is outside the range of Spark's timestamps") from None
-    return scaled.view(ARROW_TYPES["timestamp"])
 
 
 def _headers(column: Any) -> Any:
