@@ -422,6 +422,15 @@ def test_a_store_is_given_the_brokers_topics_with_their_settings(tmp_path):
     assert not [name for name in listed(tmp_path / "store") if "stray" in name or "handover" in name]
 
 
+def test_files_that_spark_has_staged_are_left_behind_and_a_note_says_so(tmp_path):
+    with logstore.open(tmp_path / "source") as store:
+        store.create_topic("t")[0].append(b"v")
+    (tmp_path / "source" / "spark-0123456789abcdef-3-0-0123456789abcdef.staged").write_bytes(b"rows")
+    report = logstore.handover(tmp_path / "source", tmp_path / "target")
+    assert "logstore.spark.recover()" in str(report)
+    assert [entry.name for entry in (tmp_path / "target").glob("*.staged")] == []
+
+
 def test_a_store_that_has_the_topics_keeps_its_own_settings_for_them(tmp_path):
     source, target = make_store(tmp_path / "store", kept=2), tmp_path / "target"
     with logstore.open(target) as store:

@@ -233,6 +233,37 @@ def test_a_sink_that_cannot_be_finished_stops_no_other(place, monkeypatch, caplo
     assert place.staged_names() == []
 
 
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize("step", ["after prepared", "mid-adoption", "before done"])
+def test_a_batch_that_was_interrupted_is_finished_in_a_backup_too(place, monkeypatch, step):
+    stop_at(monkeypatch, step)
+    dies(place, *place.stage_all(ROWS), *place.stage_all(ROWS, task=1))
+    monkeypatch.setattr(commits, "reached", lambda step: None)
+    copy = Place(place.files, "/backup")
+    for _ in range(2):  # the second time the files are there already
+        with place.open() as store:
+            store.backup(copy.path)
+    whole = {number: values * 2 for number, values in ROWS.items()}
+    assert place.finish_all() == [(SINK, 0)]
+    assert copy.finish_all() == [(SINK, 0)]
+    assert place.values() == whole == copy.values()
+    assert copy.staged_names() == []
+    copy.verify()
+
+
+def test_staged_files_leave_a_backup_when_they_are_no_longer_needed(place):
+    staged = place.stage(ROWS)
+    copy = Place(place.files, "/backup")
+    with place.open() as store:
+        store.backup(copy.path)
+    assert copy.staged_names() == [staged.name]
+    place.commit(staged)
+    with place.open() as store:
+        store.backup(copy.path)
+    assert copy.staged_names() == []
+    assert copy.values() == ROWS
+
+
 def test_a_prepared_batch_without_files_and_records_was_aborted(place, monkeypatch):
     place.commit(place.stage(ROWS), batch=6)
     staged = place.stage(ROWS, batch=7)

@@ -45,6 +45,7 @@ from logstore.partition.state.home import (
     NODE_NAME,
     QUOTAS_NAME,
     RECOVERY_POINTS_NAME,
+    STAGED_SUFFIX,
     USERS_NAME,
 )
 from logstore.partition.state.sidecars import EPOCHS_NAME, METADATA_NAME, ROLE_NAME
@@ -228,7 +229,7 @@ class BackupPlace:
         unread = self._partitions_in_catalogue() - known  # copied as they were, with whatever they had
         for entry in files.list_directory(self.path):
             if not entry.is_directory:
-                if entry.name not in _STORE_FILES:
+                if entry.name not in _STORE_FILES and not entry.name.endswith(STAGED_SUFFIX):
                     yield entry.name
             elif entry.name in known:
                 for inner in files.list_directory(f"{self.path}/{entry.name}"):

@@ -13,7 +13,14 @@ from logstore.backup.copying import BackupSteps, BackupTask, PartitionCopy
 from logstore.backup.manifest import Manifest, StoredPartition, encode_manifest
 from logstore.backup.place import BackupPlace, identity_of
 from logstore.backup.report import BackedUpPartition, BackupReport, OnBackupProgress
-from logstore.errors import ClosedError, CorruptionError, ForkedError, LogstoreError, UnknownTopicError
+from logstore.errors import (
+    ClosedError,
+    CorruptionError,
+    ForkedError,
+    LogstoreError,
+    StorageError,
+    UnknownTopicError,
+)
 from logstore.files import read_small_file, write_new_file
 from logstore.format.checkpoint import encode_offset_checkpoint
 from logstore.format.metadata import encode_base64_uuid, encode_clean_shutdown, encode_meta_properties
@@ -45,6 +52,7 @@ from logstore.partition.state.home import (
     NODE_NAME,
     QUOTAS_NAME,
     RECOVERY_POINTS_NAME,
+    STAGED_SUFFIX,
     USERS_NAME,
 )
 from logstore.turns import flushed_at_a_time, take_turns
@@ -81,6 +89,7 @@ def back_up(
         )
         backup = _Backup(directory, task, topics, earlier)
         backup.copy_partitions()
+        backup.copy_staged()
         backup.write_store_files(identity)
         place.finish()
         backup.tell_what_was_taken_out(place.path)
@@ -226,6 +235,20 @@ class _Backup:
         )
 
     # Around the partitions
+
+    def copy_staged(self) -> None:
+        """Copy the files that jobs of Spark have staged: a batch that was interrupted between two logs is
+        finished with them, and in the backup it is as unfinished as in the store. A link would not do: a
+        commit writes into the file."""
+        files, store = self.task.files, self.directory.path
+        for entry in files.list_directory(store):
+            if entry.name.endswith(STAGED_SUFFIX) and not entry.is_directory:
+                try:
+                    copy_file(files, f"{store}/{entry.name}", f"{self.task.staging}/{entry.name}")
+                except StorageError:
+                    if files.is_file(f"{store}/{entry.name}"):
+                        raise
+                    # Else its job has failed meanwhile and removed it: no batch needs it.
 
     def write_store_files(self, identity: str) -> None:
         """Write catalogue, identity, checkpoints, quotas, users, ACLs, what is followed and the settings of

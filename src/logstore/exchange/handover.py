@@ -34,6 +34,7 @@ from logstore.partition.state.home import (
     LOG_STARTS_NAME,
     MAX_CHECKPOINT_BYTES,
     RECOVERY_POINTS_NAME,
+    STAGED_SUFFIX,
     LogHome,
 )
 from logstore.turns import flushed_at_a_time, take_turns
@@ -174,6 +175,12 @@ def _plan(ends: _Ends, topics: Iterable[str] | None, options: _Options) -> tuple
             accept_settings=options.accept_settings,
         )
     plan.check(ends.source, ends.target)
+    if any(entry.name.endswith(STAGED_SUFFIX) for entry in files.list_directory(ends.source)):
+        plan.notes.append(
+            "jobs of Spark have staged files in the source, which are not handed over: if one was "
+            "interrupted, its last batch may be in a topic in part. logstore.spark.recover() on the source "
+            "finishes it; call that first"
+        )
     return plan, is_to_broker
 
 

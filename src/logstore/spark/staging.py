@@ -23,10 +23,10 @@ from logstore.format import checksum
 from logstore.format.batch import NewBatch, check_batch, decode_header, place_batch, reseal_batch
 from logstore.format.header import HEADER_BYTES, MAGIC, BatchHeader
 from logstore.large_files import let_go
+from logstore.partition.state.home import STAGED_SUFFIX
 from logstore.spark.flush_ahead import FlushAhead
 from logstore.warning import inform
 
-STAGED_SUFFIX: Final = ".staged"
 PIECE_BYTES: Final = 1024 * 1024
 """The memory for reading a staged file, unless a batch is larger. A piece stays in a core's cache from file
 to checksum to log: with 8 MiB, reading and checking takes 1.4 times as long."""

@@ -61,6 +61,8 @@ RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
 LOG_STARTS_NAME = "log-start-offset-checkpoint"
 HIGH_WATERMARKS_NAME = "replication-offset-checkpoint"
 CLEANER_OFFSETS_NAME = "cleaner-offset-checkpoint"
+STAGED_SUFFIX = ".staged"
+"""Of files with records that a job of Spark has written for topics, and that its commit appends to them."""
 _STORED_TOGETHER = frozenset((RECOVERY_POINTS_NAME, LOG_STARTS_NAME, HIGH_WATERMARKS_NAME))
 
 MAX_CHECKPOINT_BYTES = 64 * 1024 * 1024
