@@ -491,6 +491,34 @@ def test_committed_reads_follow_the_writer_step_by_step(log, seen):
     assert values(seen, isolation=Isolation.COMMITTED) == values(log, isolation=Isolation.COMMITTED)
 
 
+@pytest.mark.parametrize("lost", ["all entries", "some entries", "snapshots too"])
+def test_committed_reads_after_a_power_cut_that_took_transaction_indexes(path, writer, lost):
+    """Above the recovery point nothing beside the batches is certainly stored: the writer finds the aborted
+    transactions in the batches, and so does a reader that comes before it."""
+    run_transactions(writer["t"][0], 100, lambda number: number % 8 == 3)
+    writer["t"][0].flush()
+    expected = values(writer["t"][0], isolation=Isolation.COMMITTED)
+    crash(writer)
+    indexes = sorted((path / "t-0").glob("*.txnindex"))
+    assert len(indexes) > 3
+    for each in indexes:
+        each.write_bytes(each.read_bytes()[: 34 if lost == "some entries" else 0])
+    if lost == "snapshots too":
+        for each in (path / "t-0").glob("*.snapshot"):
+            each.unlink()
+    (path / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
+    with logstore.open(path, read_only=True) as before:
+        log = before["t"][0]
+        assert values(log, isolation=Isolation.COMMITTED) == expected
+        assert log.read_arrow(isolation=Isolation.COMMITTED)["value"].to_pylist() == expected
+        with open_store(path) as again:
+            assert values(again["t"][0], isolation=Isolation.COMMITTED) == expected
+            again["t"][0].extend([b"more"], producer=ProducerIdentity(3, 0, 0, True))
+            again["t"][0].append_end_marker(3, 0, committed=False)
+            now = values(again["t"][0], isolation=Isolation.COMMITTED)
+            assert values(log, isolation=Isolation.COMMITTED) == now
+
+
 def test_a_watcher_keeps_no_list_of_what_is_decided(log, seen):
     run_transactions(log, 100, lambda number: True)
     assert seen.log_end_offset == log.log_end_offset

@@ -23,6 +23,7 @@ from logstore.format.names import (
     SWAP_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
 )
+from logstore.model import AbortedTransaction
 from logstore.partition.recovery.tail import Tail, index_tail
 from logstore.partition.segments.indexes import IndexBuilder, OffsetIndex, TimeIndex
 from logstore.partition.segments.segment import OpenFiles, OpenSegments, Segment
@@ -135,6 +136,11 @@ class StampedSegment(Segment):
         """Whether its log has its plain name already, but its transaction index does not."""
         self.is_checked = False
         """Whether this reader has checked all its batches, and the next segment's follow them."""
+        self.quiet_range = (0, 0)
+        """Positions between which no batch has a producer, as far as the check has seen."""
+        self.replayed: tuple[AbortedTransaction, ...] | None = None
+        """The aborted transactions that a replay has found: a power cut may have taken their entries from the
+        stored index. None before the replay."""
 
     def _open(self) -> OpenFiles:
         opened = super()._open()
@@ -149,6 +155,9 @@ class StampedSegment(Segment):
             if not index.entries:  # it was renamed between the two looks
                 index = super()._read_transactions(log_path)
         self._check_in_place()
+        if self.replayed:
+            known = {each.last_offset: each for each in (*self.replayed, *index.entries)}
+            index.entries = AbortedTransactions(known[offset] for offset in sorted(known))
         return index
 
     def _check_in_place(self) -> None:

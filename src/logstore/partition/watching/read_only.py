@@ -21,7 +21,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from logstore.config import TopicConfig
@@ -42,7 +42,7 @@ from logstore.format.names import (
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
-from logstore.model import Isolation, Role, TopicPartition
+from logstore.model import AbortedTransaction, Isolation, Role, TopicPartition
 from logstore.partition.arguments import check_isolation, check_offset
 from logstore.partition.checking.checkable import CheckableLog
 from logstore.partition.reading.readable import WaitForGrowth
@@ -457,6 +457,7 @@ class ReadOnlyLog(CheckableLog):
         last = segments[-1]
         assert isinstance(last, WatchedSegment)
         last.forget_files()  # the files may be others with the same names
+        self._replay_sealed(segments, names)
         try:
             if self._segments and last is self._segments[-1]:
                 self._replay_locked(last)
@@ -518,6 +519,7 @@ class ReadOnlyLog(CheckableLog):
                 if self._files.stamp(sealed.path) != sealed.stamp:
                     raise _ReplacingError("a segment was replaced", path=sealed.path)
                 sealed.is_checked = True
+                sealed.quiet_range = watched.quiet_range
                 self._checked[base] = sealed
             segments.append(sealed)
         return [*segments, self._look_at(bases[-1], known.get(bases[-1]), rules, None)]
@@ -597,6 +599,41 @@ class ReadOnlyLog(CheckableLog):
             self._find_locked(home)
 
     # Producers
+
+    def _replay_sealed(self, segments: Sequence[Segment], names: Names) -> None:
+        """Find the aborted transactions of sealed segments above the recovery point in their batches, once
+        for each: a power cut that left the batches may have taken the entries of the transaction index, and
+        only the next open for writing stores them again."""
+        new = {
+            each.base_offset: each
+            for each in segments[:-1]
+            if isinstance(each, StampedSegment) and each.is_checked and each.replayed is None
+        }
+        if all(each.quiet_range == (0, each.size_bytes) for each in new.values()):
+            return
+        begin, end = min(new), max(new)
+        upto = [each for each in segments if each.base_offset <= end]
+        found: dict[int, list[AbortedTransaction]] = {base: [] for base in new}
+
+        def note(segment: Segment, completed: Sequence[CompletedTransaction]) -> None:
+            if segment.base_offset in found:
+                found[segment.base_offset] += [each.index_entry for each in completed if each.is_aborted]
+
+        source = ProducerSource(
+            self._files,
+            self.directory,
+            upto,
+            segments[len(upto)].base_offset,
+            0,
+            self.passes_damage,
+            {base: each.quiet_range for base, each in new.items()},
+            None,
+        )
+        usable = [offset for offset in snapshot_offsets(names) if offset <= begin]
+        with suppress(CorruptionError):  # left to those who read there
+            source.rebuild(usable, store_found=False, on_completed=note)
+        for base, each in new.items():
+            each.replayed = tuple(found[base])
 
     def _producers_at_end(
         self,
