@@ -17,6 +17,7 @@ from logstore.errors import (
     LockedError,
     ReadOnlyError,
     ReopenRequiredError,
+    StorageError,
     UsageError,
 )
 from logstore.format.batch import encode_batch
@@ -593,6 +594,25 @@ def test_a_partition_that_cannot_be_opened(filled, path):
     with open_store(path.parent / "first") as copy:
         assert list(copy.damaged) == [("orders", 0)]
         assert copy["orders"][1].log_end_offset == 10
+
+
+@pytest.mark.damaged
+def test_a_staged_file_that_the_disk_cannot_read_is_reported_or_refused():
+    files = FaultyFiles(MemoryFiles())
+    name = "spark-0123456789abcdef-3-0-0123456789abcdef.staged"
+    with open_store("/store", files=files) as store:
+        fill(store.create_topic("orders")[0], 3)
+        staged = files.files.open(f"/store/{name}", create=True)
+        staged.write_at(0, [b"rows"])
+        staged.close()
+        files.fail(FAULTS["EIO"], times=None, kinds=["read"], path=f"/store/{name}")
+        with pytest.raises(StorageError, match=name):
+            store.backup("/backup")
+        report = store.backup("/backup", accept_damage=True)
+        assert [each.path for each in report.damaged] == [f"/store/{name}"]
+    assert not files.is_file(f"/backup/{name}")
+    with open_store("/backup", files=files, read_only=True) as copy:
+        assert len(list(copy["orders"][0])) == 3
 
 
 # Cost -------------------------------------------------------------------------------------------------------

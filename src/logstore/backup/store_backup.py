@@ -243,12 +243,20 @@ class _Backup:
         files, store = self.task.files, self.directory.path
         for entry in files.list_directory(store):
             if entry.name.endswith(STAGED_SUFFIX) and not entry.is_directory:
-                try:
-                    copy_file(files, f"{store}/{entry.name}", f"{self.task.staging}/{entry.name}")
-                except StorageError:
-                    if files.is_file(f"{store}/{entry.name}"):
-                        raise
-                    # Else its job has failed meanwhile and removed it: no batch needs it.
+                self._copy_staged(f"{store}/{entry.name}", f"{self.task.staging}/{entry.name}")
+
+    def _copy_staged(self, path: str, new: str) -> None:
+        files = self.task.files
+        try:
+            copy_file(files, path, new)
+        except StorageError as error:
+            if not files.is_file(path):
+                return  # its job has failed meanwhile and removed it: no batch needs it
+            if error.filename != path or not self.task.accept_damage:
+                raise
+            self.damaged.append(Finding(kind=FindingKind.UNREADABLE, path=path, reason=str(error)))
+            if files.is_file(new):
+                files.remove(new)
 
     def write_store_files(self, identity: str) -> None:
         """Write catalogue, identity, checkpoints, quotas, users, ACLs, what is followed and the settings of
