@@ -11,6 +11,7 @@ import pytest
 
 import logstore
 from logstore import TopicConfig
+from logstore.backup import store_backup
 from logstore.errors import (
     CorruptionError,
     DiskFullError,
@@ -20,6 +21,7 @@ from logstore.errors import (
     StorageError,
     UsageError,
 )
+from logstore.files import read_whole_file
 from logstore.format.batch import encode_batch
 from logstore.model import Role
 from logstore.testing import FAULTS, FaultyFiles, MemoryFiles
@@ -613,6 +615,34 @@ def test_a_staged_file_that_the_disk_cannot_read_is_reported_or_refused():
     assert not files.is_file(f"/backup/{name}")
     with open_store("/backup", files=files, read_only=True) as copy:
         assert len(list(copy["orders"][0])) == 3
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_staged_files_of_a_commit_that_ends_or_begins_meanwhile(monkeypatch, ends):
+    """Its batch may be prepared in what was copied, and not done. One that is still written is copied whole."""
+    files = MemoryFiles()
+    name = "spark-0123456789abcdef-3-0-0123456789abcdef.staged"
+
+    def stage(text):
+        staged = files.open(f"/store/{name}", create=True, write=True)
+        staged.write_at(0, [text])
+        staged.close()
+
+    copy_partitions = store_backup._Backup.copy_partitions
+
+    def copy(backup):
+        if ends:
+            files.remove(f"/store/{name}")
+        else:
+            stage(b"all of the rows")
+        copy_partitions(backup)
+
+    monkeypatch.setattr(store_backup._Backup, "copy_partitions", copy)
+    with open_store("/store", files=files) as store:
+        fill(store.create_topic("orders")[0], 3)
+        stage(b"rows")
+        store.backup("/backup")
+    assert read_whole_file(files, f"/backup/{name}") == (b"rows" if ends else b"all of the rows")
 
 
 # Cost -------------------------------------------------------------------------------------------------------

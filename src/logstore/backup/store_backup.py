@@ -88,8 +88,9 @@ def back_up(
             steps=BackupSteps(on_progress, sum(log.written_bytes for log in directory.logs())),
         )
         backup = _Backup(directory, task, topics, earlier)
+        backup.copy_staged(is_first=True)
         backup.copy_partitions()
-        backup.copy_staged()
+        backup.copy_staged(is_first=False)
         backup.write_store_files(identity)
         place.finish()
         backup.tell_what_was_taken_out(place.path)
@@ -236,27 +237,41 @@ class _Backup:
 
     # Around the partitions
 
-    def copy_staged(self) -> None:
+    def copy_staged(self, *, is_first: bool) -> None:
         """Copy the files that jobs of Spark have staged: a batch that was interrupted between two logs is
         finished with them, and in the backup it is as unfinished as in the store. A link would not do: a
-        commit writes into the file."""
+        commit writes into the file. Called before and after the partitions are copied: a commit may end
+        meanwhile and remove its files, or begin."""
         files, store = self.task.files, self.directory.path
         for entry in files.list_directory(store):
-            if entry.name.endswith(STAGED_SUFFIX) and not entry.is_directory:
-                self._copy_staged(f"{store}/{entry.name}", f"{self.task.staging}/{entry.name}")
+            if not entry.name.endswith(STAGED_SUFFIX) or entry.is_directory:
+                continue
+            path, new = f"{store}/{entry.name}", f"{self.task.staging}/{entry.name}"
+            try:
+                self._copy_staged(path, new)
+            except StorageError as error:
+                if is_first or not files.is_file(path):
+                    continue
+                if error.filename != path or not self.task.accept_damage:
+                    raise
+                self.damaged.append(Finding(kind=FindingKind.UNREADABLE, path=path, reason=str(error)))
+                self._remove_if_there(new)
 
     def _copy_staged(self, path: str, new: str) -> None:
+        """Unless it was copied, and has not changed since: its task may still have been writing it."""
         files = self.task.files
-        try:
-            copy_file(files, path, new)
-        except StorageError as error:
-            if not files.is_file(path):
-                return  # its job has failed meanwhile and removed it: no batch needs it
-            if error.filename != path or not self.task.accept_damage:
-                raise
-            self.damaged.append(Finding(kind=FindingKind.UNREADABLE, path=path, reason=str(error)))
-            if files.is_file(new):
-                files.remove(new)
+        if (
+            files.is_file(new)
+            and files.size_bytes(new) == files.size_bytes(path)
+            and files.modified_ms(new) == files.modified_ms(path)
+        ):
+            return
+        self._remove_if_there(new)
+        copy_file(files, path, new)
+
+    def _remove_if_there(self, path: str) -> None:
+        if self.task.files.is_file(path):
+            self.task.files.remove(path)
 
     def write_store_files(self, identity: str) -> None:
         """Write catalogue, identity, checkpoints, quotas, users, ACLs, what is followed and the settings of
