@@ -90,8 +90,13 @@ class TransactionBroker(GroupBroker):
         return begin_coordinator(self._directory, storage, logs, storage.load(), self._new_producer_id)
 
     def why_no_groups(self) -> ErrorCode:
+        return self._why_none(GROUPS)
+
+    def _why_none(self, partition: TopicPartition) -> ErrorCode:
+        """Why this node, which coordinates nothing by ``partition`` now, lists nothing; ``NONE`` if another
+        node does. One that leads it, but whose lease is over or which still reads it, knows of no other."""
         view = self._view()
-        is_missing = GROUPS in view.partitions and leader_of(view, GROUPS) is None
+        is_missing = partition in view.partitions and leader_of(view, partition) in (None, self._node_id)
         return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_missing else NONE
 
     def forget_partition(self, partition: TopicPartition) -> None:
@@ -121,7 +126,11 @@ class TransactionBroker(GroupBroker):
         ask = super().list_transactions
         return then(
             ask(request),
-            lambda found: ListTransactionsResult(NONE) if found.error is ErrorCode.NOT_COORDINATOR else found,
+            lambda found: (
+                ListTransactionsResult(self._why_none(TRANSACTIONS))
+                if found.error is ErrorCode.NOT_COORDINATOR
+                else found
+            ),
         )
 
     def add_partitions_to_transaction(
