@@ -11,7 +11,7 @@ from tests.replica.node.cluster import Cluster
 from tests.replica.node.test_queues import create, drain, send
 
 import logstore
-from logstore.errors import ClosedError, FencedError, RetriableError
+from logstore.errors import ClosedError, FencedError, LogstoreError, RetriableError
 from logstore.replica.coordination.session import TreeSession
 from logstore.replica.node.sharing import settings
 from logstore.testing import Refuse, kafka
@@ -51,9 +51,20 @@ def test_a_worker_does_not_join_without_them(servers):
             assert len(drain(queue, 20)) == 20
 
 
-def test_a_worker_joins_where_settings_are_refused_for_good(servers):
+@pytest.mark.parametrize("code", ["UNKNOWN_SERVER_ERROR", "THROTTLING_QUOTA_EXCEEDED"])
+def test_a_refusal_that_says_nothing_of_the_setting_is_told(servers, code):
+    servers.intercept(CONFIGURE, Refuse(code))
+    with logstore.connect(servers) as store:
+        with pytest.raises(LogstoreError, match=r"queue 'g': share\.[a-z.]+ was not set"):
+            store.queue("jobs", group="g")
+        with store.queue("jobs", group="g") as queue:
+            assert len(drain(queue, 20)) == 20
+
+
+@pytest.mark.parametrize("code", ["INVALID_CONFIG", "INVALID_REQUEST", "GROUP_AUTHORIZATION_FAILED"])
+def test_a_worker_joins_where_settings_are_refused_for_good(servers, code):
     """Another broker may not know a setting, or not allow it."""
-    servers.intercept(CONFIGURE, Refuse("INVALID_CONFIG"), times=None)
+    servers.intercept(CONFIGURE, Refuse(code), times=None)
     with logstore.connect(servers) as store, store.queue("jobs", group="g") as queue:
         servers.store["jobs"].append(b"20")
         assert drain(queue, 1) == [(20, 1)]

@@ -37,6 +37,17 @@ from logstore.wire.remote.share_member import ShareMember
 from logstore.wire.remote.translate import shares
 from logstore.wire.remote.translate.shares import Beat, Configure, Configured
 
+_REFUSED_FOR_GOOD = frozenset(
+    {
+        ErrorCode.INVALID_CONFIG,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    }
+)
+"""The broker does not know a setting, or does not allow it. Other refusals may be of a moment."""
 _ASSIGNED_MS = 20
 _LONGEST_ASSIGNING_MS = 5_000
 
@@ -159,13 +170,13 @@ class ShareMembers:
 
             def done(told: Configured, _: int, name: str = name) -> None:
                 refusal = None
-                if told.error in RETRIABLE:
-                    refusal = ShareGroupHeartbeatResult(told.error, message=f"{name} was not set: {told.why}")
-                elif told.error is not ErrorCode.NONE and name == DEAD_LETTER_TOPIC:
+                if told.error in _REFUSED_FOR_GOOD and name == DEAD_LETTER_TOPIC:
                     why = f"dead_letter_topic {names[name]!r}: {told.why}"  # its failed jobs would be lost
                     refusal = ShareGroupHeartbeatResult(ErrorCode.INVALID_CONFIG, message=why)
-                elif told.error is not ErrorCode.NONE:
+                elif told.error in _REFUSED_FOR_GOOD:
                     inform("share group %r: %s is left as it is: %s", request.group, name, told.why)
+                elif told.error is not ErrorCode.NONE:
+                    refusal = ShareGroupHeartbeatResult(told.error, message=f"{name} was not set: {told.why}")
                 gathered.add(refusal)
 
             translation = shares.configure(name)
