@@ -27,6 +27,10 @@ from logstore.logdir.watched import WatchedDirectory
 from logstore.warning import warn
 
 _SECONDS: Final = 30.0
+_NOT_TOLD: Final = (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.GROUP_ID_NOT_FOUND)
+"""Brokers before Kafka 4.2 do not tell how far queues are; and one may be deleted meanwhile."""
+_NOT_THERE: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+"""A topic may be deleted meanwhile, too."""
 
 
 class QueueStatus(NamedTuple):
@@ -83,21 +87,32 @@ def statuses(broker: Broker) -> list[QueueStatus]:
 
 
 def _with_partitions(broker: Broker, described: Iterable[DescribedShareGroup]) -> list[DescribedShareGroup]:
-    """Those that are there, and how far they are, where the broker tells that apart."""
+    """Those that are there, and how far they are, where the broker tells that apart.
+
+    Raises:
+        LogstoreError: it could not be read now.
+    """
     groups = [each for each in described if each.error is not ErrorCode.GROUP_ID_NOT_FOUND]
     asked = {
         each.group: broker.share_group_offsets(ShareOffsetsQuery(each.group))
         for each in groups
         if each.error is ErrorCode.NONE and not each.partitions
     }
-    told = {group: wait_for(pending, _SECONDS) for group, pending in asked.items()}
-    return [
-        each._replace(partitions=_by_lag(offsets)) if (offsets := told.get(each.group)) is not None else each
-        for each in groups
-    ]
+    told = {group: _by_lag(group, wait_for(pending, _SECONDS)) for group, pending in asked.items()}
+    return [each._replace(partitions=told.get(each.group, each.partitions)) for each in groups]
 
 
-def _by_lag(offsets: ShareGroupOffsets) -> tuple[SharePartitionState, ...]:
+def _by_lag(group: str, offsets: ShareGroupOffsets | None) -> tuple[SharePartitionState, ...]:
+    """A partition that could not be asked must not be left out: its jobs would count as done."""
+    if offsets is None:
+        raise RetriableError(f"the broker did not tell how far queue {group!r} is")
+    if offsets.error not in _NOT_TOLD:
+        why = offsets.message or offsets.error.name
+        raise error_of(offsets.error, f"queue {group!r}: how far it is cannot be read: {why}")
+    for each in offsets.partitions:
+        if each.error not in _NOT_THERE:
+            what = f"how far {each.partition} is cannot be read: {each.error.name}"
+            raise error_of(each.error, f"queue {group!r}: {what}")
     return tuple(
         SharePartitionState(
             each.partition, each.start_offset, each.start_offset, 0, 0, each.start_offset + each.lag

@@ -86,7 +86,7 @@ class ShareOffsets:
         leader_epoch = 0 if known is None else known.leader_epoch
         offset = ShareOffset(partition, NONE, records.start_offset, leader_epoch)
         if end is None:
-            return offset
+            return offset._replace(error=ErrorCode.LEADER_NOT_AVAILABLE)
         return offset._replace(lag=state_of(partition, records, max(end, records.end_offset)).undone_count)
 
     def alter(self, members: ShareMembers, request: AlterShareOffsets) -> Pending[AlterShareOffsetsResult]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from logstore.broker.codes import ErrorCode
+from logstore.broker.failures import RETRIABLE
 from logstore.broker.share.requests import (
     AlterShareOffsets,
     AlterShareOffsetsResult,
@@ -62,11 +63,18 @@ def _parse_describe(
     return ShareGroupOffsets(code_of_number(group.error_code), query.group, partitions, why)
 
 
+def _judge_describe(result: ShareGroupOffsets) -> ErrorCode:
+    """One partition may have no leader just now."""
+    codes = [result.error, *(each.error for each in result.partitions)]
+    return next((code for code in codes if code in RETRIABLE), result.error)
+
+
 DESCRIBE: Final = Translation[ShareOffsetsQuery, ShareGroupOffsets](
     key=ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
     build=_build_describe,
     parse=_parse_describe,
     refuse=lambda query, code, message: ShareGroupOffsets(code, query.group, message=message),
+    judge=_judge_describe,
 )
 
 
