@@ -4,6 +4,7 @@ little later: the result is given when a broker has, so that the next request fi
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
@@ -20,6 +21,7 @@ from logstore.broker.requests import (
 from logstore.wire.remote.asking import ask
 from logstore.wire.remote.attempt import Attempt
 from logstore.wire.remote.cluster import AnyNode, Cluster, Controller
+from logstore.wire.remote.loop import Loop
 from logstore.wire.remote.questions import RemotePending, Reply, throttle_of
 from logstore.wire.remote.translate import topics
 from logstore.wire.remote.translate.translation import Translation
@@ -29,6 +31,10 @@ Q = TypeVar("Q")
 _LOOK_AGAIN_MS = 20
 _LONGEST_LOOK_MS = 10_000
 """After so long the result is given in any case."""
+_SHARE_OF_TIMEOUT: Final = 0.9
+"""The caller waits for ``request_timeout_ms``: what is done must be told before."""
+_ASK_ANOTHER_MS = 500
+"""A broker that has not answered a look in this time is perhaps stopped."""
 
 _IsSeen = Callable[[str, MetadataResult], bool]
 
@@ -104,33 +110,76 @@ class Administering:
         is_seen: _IsSeen,
     ) -> RemotePending[TopicsResult]:
         pending: RemotePending[TopicsResult] = RemotePending()
+        told_by = time.monotonic() + _SHARE_OF_TIMEOUT * self._cluster.config.request_timeout_ms / 1000
 
         def done(result: TopicsResult, throttle_ms: int) -> None:
             changed = tuple(each.name for each in result.topics if each.error is ErrorCode.NONE)
             if is_rehearsal or not changed:
                 pending.complete_throttled(result, throttle_ms)
-            else:
-                until = time.monotonic() + _LONGEST_LOOK_MS / 1000
-                self._await(changed, is_seen, until, lambda: pending.complete_throttled(result, throttle_ms))
+                return
+            _Sighting(
+                lambda take: self._look(MetadataRequest(changed), take),
+                self._cluster.dialer.loop,
+                lambda found: all(is_seen(name, found) for name in changed),
+                min(time.monotonic() + _LONGEST_LOOK_MS / 1000, told_by),
+                lambda: pending.complete_throttled(result, throttle_ms),
+            ).look()
 
         ask(self._cluster, Controller(self._cluster), translation, request, self._client_id, done)
         return pending
 
-    def _await(
-        self, names: tuple[str, ...], is_seen: _IsSeen, until: float, then: Callable[[], object]
+
+class _Sighting:
+    """Looks until a broker has heard of a change. If one does not answer, another is asked.
+
+    Lock: ``_lock`` guards the number of looks, and whether it is over. Nothing is called with it held.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[Callable[[MetadataResult, int], object]], object],
+        loop: Loop,
+        is_seen: Callable[[MetadataResult], bool],
+        until: float,
+        then: Callable[[], object],
     ) -> None:
-        """Look until a broker has heard of the change."""
+        """``then`` is called once, ``until`` at the latest."""
+        self._ask = ask
+        self._loop = loop
+        self._is_seen = is_seen
+        self._until = until
+        self._then = then
+        self._lock = threading.Lock()
+        self._number = 0
+        self._is_over = False
 
-        def look(found: MetadataResult, _: int) -> None:
-            is_late = time.monotonic() >= until or self._cluster.dialer.loop.is_closed
-            if is_late or all(is_seen(name, found) for name in names):
-                then()
-            else:
-                self._cluster.dialer.loop.try_later(
-                    _LOOK_AGAIN_MS, lambda: self._await(names, is_seen, until, then)
-                )
+    def look(self, after: int = 0) -> None:
+        """Unless one has looked since the look with the number ``after``."""
+        with self._lock:
+            if self._is_over or self._number != after:
+                return
+            self._number = number = after + 1
+        self._ask(lambda found, _: self._take(found, number))
+        left_ms = max(self._until - time.monotonic(), 0.0) * 1000
+        self._loop.try_later(min(left_ms, _ASK_ANOTHER_MS), lambda: self._go_on(number))
 
-        self._look(MetadataRequest(names), look)
+    def _take(self, found: MetadataResult, number: int) -> None:
+        if self._is_seen(found):
+            self._end()
+        else:
+            self._loop.try_later(_LOOK_AGAIN_MS, lambda: self._go_on(number))
+
+    def _go_on(self, number: int) -> None:
+        if time.monotonic() >= self._until or self._loop.is_closed:
+            self._end()
+        else:
+            self.look(number)
+
+    def _end(self) -> None:
+        with self._lock:
+            was_over, self._is_over = self._is_over, True
+        if not was_over:
+            self._then()
 
 
 _NOT_THERE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -1,0 +1,37 @@
+"""A topic was made, and ``create_topic()`` raised a ``RetriableError`` after ``request_timeout_ms``: the
+client had asked a node that was stopped whether it had heard of the topic, and waited for it alone.
+"""
+
+import time
+
+from tests.replica.node.cluster import Cluster
+
+import logstore
+from logstore.broker.pending import Promise
+from logstore.testing import Drop, kafka
+
+
+def test_a_broker_that_does_not_tell_of_a_topic_that_it_has_made():
+    """Costs 1 s."""
+    with kafka(topics={"old": 1}) as servers, logstore.connect(servers, request_timeout_ms=600) as store:
+        servers.intercept(
+            "Metadata", Drop(), times=None, when=lambda _: bool(servers.requests("CreateTopics"))
+        )
+        store.create_topic("new", partitions=2)
+        assert len(servers.store["new"]) == 2
+
+
+def test_another_node_is_asked(tmp_path, monkeypatch):
+    """Costs 1 s."""
+    cluster = Cluster(tmp_path)
+    try:
+        with logstore.connect(*cluster.addresses, request_timeout_ms=3_000) as store:
+            store.create_topic("old")
+            silent = next(each for each in cluster.nodes.values() if not each.is_controller)
+            monkeypatch.setattr(silent._broker, "metadata", lambda request: Promise())
+            for number in range(3):  # brokers are asked in turns
+                began = time.monotonic()
+                store.create_topic(f"new-{number}")
+                assert time.monotonic() - began < 2
+    finally:
+        cluster.close()
