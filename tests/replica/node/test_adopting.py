@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 
 import pytest
 
 import logstore
-from logstore.errors import CorruptionError, RetriableError, UsageError
+from logstore.errors import CorruptionError, DiskFullError, RetriableError, UsageError
 from logstore.files import OsFiles
 from logstore.logdir.group_settings import write_group_settings
 from logstore.model import TopicPartition
+from logstore.replica.coordination.control import TreeControl
 from logstore.replica.coordination.files import FileCoordinator
 from logstore.replica.coordination.session import TreeSession
 from tests.replica.node.cluster import Cluster, eventually
@@ -134,7 +136,11 @@ def test_what_was_replicated_is_not_taken_for_a_store(tmp_path):
         Cluster(tmp_path, 1)
 
 
-def test_settings_of_groups_are_taken_along_however_slow_the_coordinator_is(tmp_path, monkeypatch):
+FAILURES = (RetriableError("no answer"), DiskFullError(errno.ENOSPC, "No space left on device"))
+
+
+@pytest.mark.parametrize("error", FAILURES, ids=repr)
+def test_settings_of_groups_are_taken_along_however_slow_the_coordinator_is(tmp_path, monkeypatch, error):
     """Else a group of them had Kafka's from then on, without a dead-letter topic, say. Costs 1 s."""
     fill(tmp_path / "node-1")
     write_group_settings(OsFiles(), str(tmp_path / "node-1"), {"w": {"share.delivery.count.limit": "7"}})
@@ -142,7 +148,7 @@ def test_settings_of_groups_are_taken_along_however_slow_the_coordinator_is(tmp_
 
     def fail(session, group, change):
         if next(failures, None) is not None:
-            raise RetriableError("no answer")
+            raise error
         return configure(session, group, change)
 
     monkeypatch.setattr(TreeSession, "configure_group", fail)
@@ -150,5 +156,27 @@ def test_settings_of_groups_are_taken_along_however_slow_the_coordinator_is(tmp_
     try:
         cluster.leader_of(T)
         assert cluster.view.groups == {"w": {"share.delivery.count.limit": "7"}}
+    finally:
+        cluster.close()
+
+
+@pytest.mark.parametrize("error", FAILURES, ids=repr)
+def test_topics_are_taken_along_when_the_coordinator_is_there_again(tmp_path, monkeypatch, error):
+    """Else they stayed behind until another controller began. Costs 1 s."""
+    fill(tmp_path / "node-1")
+    create, failures = TreeControl.create_topic, iter(range(2))
+
+    def fail(*arguments, **options):
+        if next(failures, None) is not None:
+            raise error
+        return create(*arguments, **options)
+
+    monkeypatch.setattr(TreeControl, "create_topic", fail)
+    cluster = Cluster(tmp_path, 1)
+    try:
+        cluster.leader_of(T)
+        cluster.leader_of(INTERNAL[0])
+        with logstore.connect(*cluster.addresses) as remote:
+            assert remote.offsets("g")[T].offset == 90
     finally:
         cluster.close()

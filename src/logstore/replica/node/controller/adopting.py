@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
-from logstore.errors import FencedError, LogstoreError, RetriableError, TopicExistsError
+from logstore.errors import FencedError, LogstoreError, RetriableError, StorageError, TopicExistsError
 from logstore.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from logstore.logdir.catalogue import TopicEntry
 from logstore.logdir.directory import LogDirectory
@@ -36,6 +38,18 @@ def was_node(store: Store) -> bool:
     return store.directory.context.home.is_of_node
 
 
+@contextmanager
+def _at_coordinator() -> Iterator[None]:
+    """
+    Raises:
+        RetriableError: the coordinator's disk has no room, say. What is left behind now would stay so.
+    """
+    try:
+        yield
+    except StorageError as error:
+        raise RetriableError(f"the coordinator takes no changes now: {error}") from error
+
+
 class Adoption:
     """Makes the topics of a directory those of the cluster: with their ids, settings and leader epochs, and
     one replica, which is here. Only those of which no other node ever had a replica."""
@@ -49,7 +63,7 @@ class Adoption:
 
         Raises:
             FencedError: the node is not the controller any more.
-            RetriableError: the coordinator cannot be reached.
+            RetriableError: the coordinator cannot be reached, or takes no changes now.
         """
         has_adopted = False
         if not view.topics:
@@ -68,7 +82,7 @@ class Adoption:
                 has_adopted = True
             except TopicExistsError:
                 continue  # it was told of just now; if it is another one, that will be said
-            except FencedError:
+            except (FencedError, RetriableError):
                 raise
             except LogstoreError as error:
                 warn("topic %r cannot be taken into the cluster: %s", name, error)
@@ -79,7 +93,8 @@ class Adoption:
             found = read_group_settings(self._directory.files, self._directory.path)
             for group, settings in found.items():
                 if group not in view.groups:
-                    session.configure_group(group, lambda own, settings=settings: own or settings)  # type: ignore[misc]
+                    with _at_coordinator():
+                        session.configure_group(group, lambda own, settings=settings: own or settings)  # type: ignore[misc]
         except (FencedError, RetriableError):
             raise
         except LogstoreError as error:
@@ -105,10 +120,12 @@ class Adoption:
 
     def _create(self, control: Control, entry: TopicEntry, member: Member) -> None:
         epochs = [max(log.leader_epoch, 0) for log in self._logs(entry)]
-        control.create_topic(
-            entry.name,
-            [PartitionState((member.node_id,), None, epoch, (member,)) for epoch in epochs],
-            topic_id=entry.topic_id,
-            config=own_settings(self._directory, entry.config),
-        )
+        config = own_settings(self._directory, entry.config)
+        with _at_coordinator():
+            control.create_topic(
+                entry.name,
+                [PartitionState((member.node_id,), None, epoch, (member,)) for epoch in epochs],
+                topic_id=entry.topic_id,
+                config=config,
+            )
         inform("topic %r is one of the cluster now, with a replica on this node", entry.name)
