@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from logstore.partition.writing.waits import Waits
 
 _rank_of = attrgetter("rank")
+_NOT_TOLD = -1
 
 
 class KeptPartition:
@@ -39,6 +40,7 @@ class KeptPartition:
         "is_forgotten",
         "last_fetched_epoch",
         "leader_epoch",
+        "log_start_offset",
         "max_bytes",
         "next_offset",
         "offset",
@@ -57,6 +59,7 @@ class KeptPartition:
         epoch: int,
         topic_id: uuid.UUID | None = None,
         last_fetched_epoch: int = NO_EPOCH,
+        log_start_offset: int = _NOT_TOLD,
     ) -> None:
         self._fetch = fetch
         self._waits: Waits | None = None
@@ -68,6 +71,8 @@ class KeptPartition:
         self.partition = partition
         self.topic_id = topic_id
         """Of the topic that the offset is of; None takes any."""
+        self.log_start_offset = log_start_offset
+        """Where the log of a follower begins."""
         self.read_from(offset, max_bytes, epoch, last_fetched_epoch)
 
     def read_from(self, offset: int, max_bytes: int, epoch: int, last_fetched_epoch: int) -> None:

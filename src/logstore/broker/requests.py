@@ -95,6 +95,8 @@ class FetchPartition(NamedTuple):
     last_fetched_epoch: int = NO_EPOCH
     """The leader epoch of what the caller has in front of the offset: with it the answer says whether the
     caller's log has parted from this one (KIP-595)."""
+    log_start_offset: int = NO_OFFSET
+    """Where the log of a follower begins: what was deleted is gone there, too (KIP-107)."""
 
 
 class Fetcher(NamedTuple):

@@ -30,6 +30,7 @@ class Follower:
         self.follows = Member(LEADER, 1)
         self.is_in_sync = is_in_sync
         self.offset = 0
+        self.log_start_offset = 0
         self.troubles = []
         self._asked = None
 

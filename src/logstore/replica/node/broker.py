@@ -63,11 +63,12 @@ from logstore.replica.node.coordinating import GroupTerms
 from logstore.replica.node.partition import PartitionReplica
 from logstore.replica.node.peers import Peers
 from logstore.replica.node.reading import Places
+from logstore.replica.node.replicated import when_deleted
 from logstore.replica.node.share_requests import ShareBroker
 from logstore.replica.node.telling import ClusterTopicIds, LivingNodes, TopicsOfCluster
 from logstore.replica.rules.partition_state import Member, PartitionState
 from logstore.wire.handlers.call import ClusterNodes
-from logstore.wire.handlers.then import then_ask
+from logstore.wire.handlers.then import gather, then, then_ask
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -291,7 +292,15 @@ class NodeBroker(ShareBroker):
             lambda led: _now(ask(request._replace(partitions=led))).partitions,
             lambda partition, code: DeletedRecords(partition, code, message=_WHY_NOT),
         )
-        return Answered(DeleteRecordsResult(found))
+        return then(gather([self._deleted_by_all(each) for each in found]), DeleteRecordsResult)
+
+    def _deleted_by_all(self, deleted: DeletedRecords) -> Pending[DeletedRecords]:
+        """As Kafka: a record that was deleted does not come back with another leader."""
+        replica = self._replicas.get(deleted.partition)
+        if deleted.error is not NONE or replica is None:
+            return Answered(deleted)
+        done = when_deleted(replica, deleted.log_start_offset, self._directory.context.scheduler)
+        return then(done, lambda code: deleted if code is NONE else _not_by_all(deleted, code))
 
     # Topics
 
@@ -341,6 +350,11 @@ class NodeBroker(ShareBroker):
 
     def alter_configs(self, request: AlterConfigsRequest) -> Pending[TopicsResult]:
         return self._changing.alter_configs(request)
+
+
+def _not_by_all(deleted: DeletedRecords, code: ErrorCode) -> DeletedRecords:
+    why = "the records are deleted at the leader, and not by all in-sync replicas in time: delete them again"
+    return deleted._replace(error=code, message=why)
 
 
 def _now(pending: Pending[T]) -> T:

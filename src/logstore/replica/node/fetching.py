@@ -21,7 +21,7 @@ from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.pending import Pending
 from logstore.broker.requests import FetchedPartition, Fetcher, FetchPartition, FetchRequest, FetchResult
 from logstore.errors import LogstoreError
-from logstore.model import Isolation, TopicPartition
+from logstore.model import Isolation
 from logstore.replica.coordination.interface import Endpoint
 from logstore.replica.node.limiting import CatchUpLimit
 from logstore.replica.node.partition import PartitionReplica
@@ -155,7 +155,8 @@ class Fetchers:
         endpoint = self.endpoint_of(node_id)
         return None if endpoint is None else (endpoint, self._connect(endpoint))
 
-    def row(self, partition: TopicPartition, fetch: Fetch) -> FetchPartition:
+    def row(self, replica: PartitionReplica, fetch: Fetch) -> FetchPartition:
+        partition = replica.partition
         return FetchPartition(
             partition,
             fetch.offset,
@@ -163,6 +164,7 @@ class Fetchers:
             fetch.leader_epoch,
             self._topic_ids(partition.topic),
             fetch.last_fetched_epoch,
+            replica.log_start_offset,
         )
 
     def request(self, rows: Iterable[FetchPartition], wait_ms: int) -> FetchRequest:
@@ -328,7 +330,7 @@ class _Lane:
                 self._put_off(replica, error)
                 continue
             if fetch is not None and fetch.leader_id == self.node_id:
-                row = self._fetchers.row(replica.partition, fetch)
+                row = self._fetchers.row(replica, fetch)
                 planned.append(_Planned(replica, fetch, row))
             elif fetch is not None:  # it follows another since
                 replica.on_answer(fetch, None)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from logstore.broker.codes import NONE, ErrorCode
-from logstore.broker.requests import FetchedPartition, FetchPartition
+from logstore.broker.requests import NO_OFFSET, FetchedPartition, FetchPartition
 from logstore.errors import LogstoreError, UnknownTopicError
 from logstore.format.header import NO_EPOCH
 from logstore.logdir.directory import LogDirectory
@@ -79,6 +79,11 @@ class _Waiting(NamedTuple):
     done: Done
 
 
+class _Deleting(NamedTuple):
+    offset: int
+    done: Done
+
+
 class _Turn:
     """Something happens to a replica: its lock, and who is told when that is free."""
 
@@ -112,6 +117,10 @@ class PartitionReplica:
         """What the coordinator has told last."""
         self._replica = Replica(host.member, self._facts, config)
         self._waiting: list[_Waiting] = []
+        self._deleting: list[_Deleting] = []
+        """Those who wait for the followers to delete what is below an offset."""
+        self._starts: dict[int, int] = {}
+        """Where the logs of followers begin, as they have told in this term."""
         self._numbers = itertools.count()
         self._trouble: str | None = None
         self._watched: Log | None = None
@@ -126,6 +135,14 @@ class PartitionReplica:
             LogstoreError: it cannot be used.
         """
         return self._facts.log
+
+    @property
+    def log_start_offset(self) -> int:
+        """-1 while the log cannot be used."""
+        try:
+            return self.log.log_start_offset
+        except LogstoreError:
+            return NO_OFFSET  # what is wrong is told of the next fetch
 
     @property
     def config(self) -> ReplicaConfig:
@@ -177,6 +194,7 @@ class PartitionReplica:
             if self._newest is None or state.version >= self._newest.version:
                 self._newest = state
             self._catch_up()
+            self._tell_deleted()
 
     def begin_life(self) -> None:
         """The node has registered again."""
@@ -298,6 +316,28 @@ class PartitionReplica:
             else:
                 heapq.heappush(self._waiting, _Waiting(offset, next(self._numbers), done))
 
+    def when_deleted(self, offset: int, leader_epoch: int, done: Done) -> None:
+        """Call ``done`` when the logs of all in-sync replicas begin at ``offset`` or behind it, or when this
+        one leads no more."""
+        with self._turn:
+            if not self._check_lease() or self._replica.leader_epoch != leader_epoch:
+                self._turn.told.append(lambda: done(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+                return
+            self._deleting.append(_Deleting(offset, done))
+            self._tell_deleted()
+
+    def _tell_deleted(self) -> None:
+        leading = self._replica.leading
+        if not self._deleting or leading is None:
+            return
+        starts = [self._starts.get(node_id, NO_OFFSET) for node_id in leading.awaited]
+        waiting, self._deleting = self._deleting, []
+        for each in waiting:
+            if all(start >= each.offset for start in starts):
+                self._turn.told.append(lambda each=each: each.done(NONE))  # type: ignore[misc]
+            else:
+                self._deleting.append(each)
+
     def _flush_soon(self, offset: int) -> None:
         log = self.log
         if log.durable_offset < offset:
@@ -313,6 +353,8 @@ class PartitionReplica:
             )
             if check.actions:
                 self._do(check.actions)
+            self._starts[follower.node_id] = wanted.log_start_offset
+            self._tell_deleted()
 
     # As a follower
 
@@ -385,6 +427,7 @@ class PartitionReplica:
 
     def _begin_epoch(self, log: Log, epoch: int) -> None:
         self._be_follower()
+        self._starts.clear()
         log.lead(epoch)
         if self._watched is not log:
             if self._unwatch is not None:
@@ -417,7 +460,8 @@ class PartitionReplica:
             self._turn.told.append(lambda done=done: done(NONE))  # type: ignore[misc]
 
     def _step_down(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting: list[_Waiting | _Deleting] = [*self._waiting, *self._deleting]
+        self._waiting, self._deleting = [], []
         for each in waiting:
             self._turn.told.append(lambda each=each: each.done(ErrorCode.NOT_LEADER_OR_FOLLOWER))  # type: ignore[misc]
         self._be_follower()

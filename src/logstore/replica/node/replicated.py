@@ -11,6 +11,8 @@ from logstore.schedule import Scheduler, Task
 
 _PATIENCE_MS: Final = 5_000
 """How long an answer waits for the replicas: Kafka's ``offsets.commit.timeout.ms``."""
+_DELETION_PATIENCE_MS: Final = 20_000
+"""How long a deletion waits for them: longer than a hanging node has a session, by default."""
 
 
 def why_not_written(replica: PartitionReplica, epoch: int) -> ErrorCode:
@@ -19,6 +21,24 @@ def why_not_written(replica: PartitionReplica, epoch: int) -> ErrorCode:
     if code is ErrorCode.NOT_ENOUGH_REPLICAS:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return NONE if code is NONE and now == epoch else ErrorCode.NOT_COORDINATOR
+
+
+def when_deleted(replica: PartitionReplica, offset: int, scheduler: Scheduler) -> Pending[ErrorCode]:
+    """Of what was deleted below ``offset``. ``NOT_LEADER_OR_FOLLOWER`` if another leads first, and
+    ``REQUEST_TIMED_OUT`` if it takes too long."""
+    code, epoch = replica.check_produce(by_all=False)
+    if code is not NONE:
+        return Answered(code)
+    promise: Promise[ErrorCode] = Promise()
+    late = Task("answer", lambda: promise.complete(ErrorCode.REQUEST_TIMED_OUT), None)
+
+    def done(code: ErrorCode) -> None:
+        late.cancel()
+        promise.complete(code)
+
+    scheduler.promptly(_DELETION_PATIENCE_MS, late)
+    replica.when_deleted(offset, epoch, done)
+    return promise
 
 
 def when_replicated(replica: PartitionReplica, epoch: int, scheduler: Scheduler) -> Pending[ErrorCode]:

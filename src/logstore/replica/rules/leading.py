@@ -185,6 +185,11 @@ class Leading:
         }
 
     @property
+    def awaited(self) -> set[int]:
+        """The followers of which the next leader may be one."""
+        return self._maximal_isr() - {self.node_id}
+
+    @property
     def _patience_ms(self) -> int:
         return self.config.replica_lag_time_max_ms // 2
 

@@ -63,6 +63,7 @@ class SessionPartition(KeptPartition):
             asked.max_bytes,
             asked.current_leader_epoch,
             last_fetched_epoch=asked.last_fetched_epoch,
+            log_start_offset=asked.log_start_offset,
         )
         self.key = key
         self.told: tuple[int, int, int, bool] | None = None
@@ -140,6 +141,7 @@ class FetchSession:
             part.read_from(
                 asked.fetch_offset, asked.max_bytes, asked.current_leader_epoch, asked.last_fetched_epoch
             )
+            part.log_start_offset = asked.log_start_offset
             return part
         found = self._topics.get(key[0])
         if found is None:

@@ -224,6 +224,7 @@ def _row(each: FetchPartition) -> fetch.Partition:
         fetch_offset=each.offset,
         max_bytes=each.max_bytes,
         last_fetched_epoch=each.last_fetched_epoch,
+        log_start_offset=each.log_start_offset,
     )
 
 

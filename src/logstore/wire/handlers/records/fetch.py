@@ -105,7 +105,13 @@ def _answer_in_session(
 
 def _wanted(part: SessionPartition) -> FetchPartition:
     return FetchPartition(
-        part.partition, part.offset, part.max_bytes, part.leader_epoch, part.topic_id, part.last_fetched_epoch
+        part.partition,
+        part.offset,
+        part.max_bytes,
+        part.leader_epoch,
+        part.topic_id,
+        part.last_fetched_epoch,
+        part.log_start_offset,
     )
 
 
@@ -182,6 +188,7 @@ class _Reading(NamedTuple):
                         each.current_leader_epoch,
                         topic_id,
                         each.last_fetched_epoch,
+                        each.log_start_offset,
                     ),
                 )
                 for each in partitions
