@@ -401,7 +401,16 @@ class RemoteBroker:
     def leave_group(self, request: LeaveGroup) -> Pending[LeaveGroupResult]:
         for member in request.members:
             self._keeping.end(request.group_id, member.member_id)
-        return self._ask(self._coordinators.of(Kind.GROUP, request.group_id), groups.LEAVE_GROUP, request)
+        pending: RemotePending[LeaveGroupResult] = RemotePending()
+
+        def done(result: LeaveGroupResult, throttle_ms: int) -> None:
+            self._cluster.note_farewells(-1)
+            pending.complete_throttled(result, throttle_ms)
+
+        self._cluster.note_farewells(1)
+        target = self._coordinators.of(Kind.GROUP, request.group_id)
+        ask(self._cluster, target, groups.LEAVE_GROUP, request, self._client_id, done)
+        return pending
 
     def consumer_group_heartbeat(
         self, request: ConsumerGroupHeartbeat

@@ -79,6 +79,7 @@ class Cluster:
         self._learned_at = -1e9
         """When a broker has last said which others there are."""
         self._is_closed = False
+        self._farewell_count = 0
 
     # Brokers
 
@@ -329,12 +330,17 @@ class Cluster:
             with self._lock:
                 self._line.popleft()
 
+    def note_farewells(self, change: int) -> None:
+        """So many more are said, or fewer. Between two tries of one no connection is busy."""
+        with self._lock:
+            self._farewell_count += change
+
     def wait_until_quiet(self, seconds: float) -> None:
         """Wait until what is answered soon is answered; so long at most."""
         until = time.monotonic() + seconds
         with self._lock:
             every = {*self._nodes.values(), *self._bootstrap}
-        while time.monotonic() < until and any(each.is_busy for each in every):
+        while time.monotonic() < until and (self._farewell_count or any(each.is_busy for each in every)):
             time.sleep(0.001)
 
     def close(self) -> None:
