@@ -21,6 +21,23 @@ def test_a_broker_that_does_not_tell_of_a_topic_that_it_has_made():
         assert len(servers.store["new"]) == 2
 
 
+def test_nobody_waits_for_a_node_that_does_not_tell_who_leads(tmp_path, monkeypatch):
+    """All that a connection was asked waited for it, for ``request_timeout_ms``. Costs 3 s."""
+    cluster = Cluster(tmp_path)
+    try:
+        with logstore.connect(*cluster.addresses, request_timeout_ms=4_000) as store:
+            store.create_topics(dict.fromkeys("abcdef", 1))
+            monkeypatch.setattr(cluster.nodes[2]._broker, "metadata", lambda request: Promise())
+            for name in "abcdef":  # brokers are asked in turns
+                began = time.monotonic()
+                with store.consumer(partitions=[(name, 0)]) as consumer:
+                    consumer.seek_to_end()
+                    assert consumer.position((name, 0)) == 0
+                assert time.monotonic() - began < 2
+    finally:
+        cluster.close()
+
+
 def test_another_node_is_asked(tmp_path, monkeypatch):
     """Costs 1 s."""
     cluster = Cluster(tmp_path)

@@ -29,8 +29,20 @@ from logstore.wire.remote.questions import Reply
 
 _CONTROLLER_SECONDS: Final = 1.0
 """For so long a controller is taken for the one that it was."""
+_ASK_ANOTHER_MS: Final = 500
+"""A broker that has not answered in this time is perhaps stopped."""
 _FIRST_VERSION: Final = 4
 """Before it a question for a topic creates it."""
+
+
+class _Look:
+    """A question for topics and brokers, and how often it was asked."""
+
+    def __init__(self, names: Sequence[str], request: MetadataRequest) -> None:
+        self.names = names
+        self.request = request
+        self.asked_count = self.heard_count = 0
+        self.is_over = False
 
 
 class Leader(NamedTuple):
@@ -253,17 +265,38 @@ class Cluster:
         request = MetadataRequest(
             tuple(TopicWanted(name=each) for each in names), allow_auto_topic_creation=False
         )
+        self._ask_one(_Look(names, request))
+
+    def _ask_one(self, look: _Look) -> None:
+        """All requests wait in the line for this one: of a broker that does not answer, another is asked."""
+        with self._lock:
+            if look.is_over:
+                return
+            look.asked_count += 1
+            has_others = look.asked_count < len(self._nodes)
         Attempt(
             self,
             AnyNode(self),
             ApiKey.METADATA,
-            lambda _: request,
-            lambda reply: self._asked(names, reply),
+            lambda _: look.request,
+            lambda reply: self._heard(look, reply),
             client_id=self.dialer.client_id,
             lane=Lane.SOON,
             first=_FIRST_VERSION,
             timeout_ms=self.config.request_timeout_ms,
         ).begin()
+        if has_others and not self.dialer.loop.is_closed:
+            self.dialer.loop.try_later(_ASK_ANOTHER_MS, lambda: self._ask_one(look))
+
+    def _heard(self, look: _Look, reply: Reply) -> None:
+        """The first answer counts; or the last failure."""
+        with self._lock:
+            look.heard_count += 1
+            is_last = look.heard_count == look.asked_count
+            if look.is_over or (reply.error is not ErrorCode.NONE and not is_last):
+                return
+            look.is_over = True
+        self._asked(look.names, reply)
 
     def _asked(self, names: Sequence[str], reply: Reply) -> None:
         if reply.error is ErrorCode.NONE:
