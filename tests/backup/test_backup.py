@@ -619,7 +619,7 @@ def test_a_staged_file_that_the_disk_cannot_read_is_reported_or_refused():
 
 @pytest.mark.parametrize("ends", [True, False])
 def test_staged_files_of_a_commit_that_ends_or_begins_meanwhile(monkeypatch, ends):
-    """Its batch may be prepared in what was copied, and not done. One that is still written is copied whole."""
+    """Its batch may be prepared in what was copied, and not done. One that is written is copied whole."""
     files = MemoryFiles()
     name = "spark-0123456789abcdef-3-0-0123456789abcdef.staged"
 

@@ -16,6 +16,7 @@ from logstore.model import TopicPartition
 from logstore.replica.coordination.control import TreeControl
 from logstore.replica.coordination.files import FileCoordinator
 from logstore.replica.coordination.session import TreeSession
+from logstore.replica.node.controller import adopting
 from tests.replica.node.cluster import Cluster, eventually
 from tests.replica.node.test_moving import holders, is_at, place
 from tests.replica.node.test_node import read, send
@@ -178,5 +179,28 @@ def test_topics_are_taken_along_when_the_coordinator_is_there_again(tmp_path, mo
         cluster.leader_of(INTERNAL[0])
         with logstore.connect(*cluster.addresses) as remote:
             assert remote.offsets("g")[T].offset == 90
+    finally:
+        cluster.close()
+
+
+def test_a_topic_that_stays_refused_holds_up_no_others(tmp_path, monkeypatch, caplog):
+    """Nobody would be elected in all of the cluster. Costs 1 s."""
+    fill(tmp_path / "node-1")
+    with logstore.open(tmp_path / "node-1") as store:
+        store.create_topic("other")
+    monkeypatch.setattr(adopting, "_MOST_REFUSALS", 2)
+    create_topics = TreeControl.create_topics
+
+    def refuse(control, topics):
+        if topics[0].name == "other":
+            return [RetriableError("it is in the way")]
+        return create_topics(control, topics)
+
+    monkeypatch.setattr(TreeControl, "create_topics", refuse)
+    cluster = Cluster(tmp_path, 1)
+    try:
+        cluster.leader_of(T)
+        assert "other" not in cluster.view.topics
+        assert "topic 'other' cannot be taken into the cluster: it is in the way" in caplog.text
     finally:
         cluster.close()

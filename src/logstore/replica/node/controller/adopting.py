@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -21,6 +22,8 @@ from logstore.warning import inform, warn
 
 _WITH_ONE_PARTITION: Final = frozenset({OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC})
 """A node coordinates all groups or none, all transactions or none, and all queues or none."""
+_MOST_REFUSALS: Final = 20
+"""Of one topic, half a second apart: what is in its way for longer does not go by itself."""
 
 
 def cluster_id_for(store: Store) -> str | None:
@@ -57,13 +60,15 @@ class Adoption:
     def __init__(self, directory: LogDirectory, coordinator: Coordinator) -> None:
         self._directory = directory
         self._coordinator = coordinator
+        self._refusals: Counter[str] = Counter()
 
     def adopt(self, control: Control, session: Session, view: View, member: Member) -> bool:
         """What cannot be taken along is told, and stays as it is. Returns whether a topic was taken along.
 
         Raises:
             FencedError: the node is not the controller any more.
-            RetriableError: the coordinator cannot be reached, or takes no changes now.
+            RetriableError: the coordinator cannot be reached, or takes no changes now. Call it again: a topic
+                that stays in the way of one is told of then, so that others get their leaders.
         """
         has_adopted = False
         if not view.topics:
@@ -82,9 +87,12 @@ class Adoption:
                 has_adopted = True
             except TopicExistsError:
                 continue  # it was told of just now; if it is another one, that will be said
-            except (FencedError, RetriableError):
+            except FencedError:
                 raise
             except LogstoreError as error:
+                self._refusals[name] += 1
+                if isinstance(error, RetriableError) and self._refusals[name] < _MOST_REFUSALS:
+                    raise
                 warn("topic %r cannot be taken into the cluster: %s", name, error)
         return has_adopted
 
