@@ -277,7 +277,7 @@ class TestFailing:
         with store.queue("jobs", group="g") as queue:
             queue.poll(0)[0].reject("why")
             assert queue.poll(0) == []
-        assert "jobs-0 offset 0 failed (delivery 1: why); passed over" in caplog.text
+        assert "jobs-0 offset 0 failed (delivery 1: 'why'); passed over" in caplog.text
 
     def test_an_exception_in_a_block_releases_the_job(self, store, clock):
         fill(store, 1)
