@@ -43,12 +43,14 @@ def test_a_worker_sends_the_settings_of_its_group_again(servers, code):
 
 def test_a_worker_does_not_join_without_them(servers):
     servers.intercept(CONFIGURE, Refuse("REQUEST_TIMED_OUT"), times=None)
-    with logstore.connect(servers, retry_backoff_ms=5, request_timeout_ms=500) as store:
-        with pytest.raises(RetriableError, match=r"queue 'g': share\.[a-z.]+ was not set"):
-            store.queue("jobs", group="g")
-        servers.let_through()
-        with store.queue("jobs", group="g") as queue:
-            assert len(drain(queue, 20)) == 20
+    with (
+        logstore.connect(servers, retry_backoff_ms=5, request_timeout_ms=500) as store,
+        pytest.raises(RetriableError, match=r"queue 'g': share\.[a-z.]+ was not set"),
+    ):
+        store.queue("jobs", group="g")
+    servers.let_through()
+    with logstore.connect(servers) as store, store.queue("jobs", group="g") as queue:
+        assert len(drain(queue, 20)) == 20
 
 
 @pytest.mark.parametrize("code", ["UNKNOWN_SERVER_ERROR", "THROTTLING_QUOTA_EXCEEDED"])

@@ -12,8 +12,8 @@ from logstore.testing import Drop, kafka
 
 
 def test_a_broker_that_does_not_tell_of_a_topic_that_it_has_made():
-    """Costs 1 s."""
-    with kafka(topics={"old": 1}) as servers, logstore.connect(servers, request_timeout_ms=600) as store:
+    """Costs 2 s."""
+    with kafka(topics={"old": 1}) as servers, logstore.connect(servers, request_timeout_ms=2_000) as store:
         servers.intercept(
             "Metadata", Drop(), times=None, when=lambda _: bool(servers.requests("CreateTopics"))
         )
@@ -25,7 +25,7 @@ def test_nobody_waits_for_a_node_that_does_not_tell_who_leads(tmp_path, monkeypa
     """All that a connection was asked waited for it, for ``request_timeout_ms``. Costs 3 s."""
     cluster = Cluster(tmp_path)
     try:
-        with logstore.connect(*cluster.addresses, request_timeout_ms=4_000) as store:
+        with logstore.connect(*cluster.addresses, request_timeout_ms=20_000) as store:
             store.create_topics(dict.fromkeys("abcdef", 1))
             monkeypatch.setattr(cluster.nodes[2]._broker, "metadata", lambda request: Promise())
             for name in "abcdef":  # brokers are asked in turns
@@ -33,7 +33,7 @@ def test_nobody_waits_for_a_node_that_does_not_tell_who_leads(tmp_path, monkeypa
                 with store.consumer(partitions=[(name, 0)]) as consumer:
                     consumer.seek_to_end()
                     assert consumer.position((name, 0)) == 0
-                assert time.monotonic() - began < 2
+                assert time.monotonic() - began < 10
     finally:
         cluster.close()
 
@@ -42,13 +42,13 @@ def test_another_node_is_asked(tmp_path, monkeypatch):
     """Costs 1 s."""
     cluster = Cluster(tmp_path)
     try:
-        with logstore.connect(*cluster.addresses, request_timeout_ms=3_000) as store:
+        with logstore.connect(*cluster.addresses, request_timeout_ms=20_000) as store:
             store.create_topic("old")
             silent = next(each for each in cluster.nodes.values() if not each.is_controller)
             monkeypatch.setattr(silent._broker, "metadata", lambda request: Promise())
             for number in range(3):  # brokers are asked in turns
                 began = time.monotonic()
                 store.create_topic(f"new-{number}")
-                assert time.monotonic() - began < 2
+                assert time.monotonic() - began < 10
     finally:
         cluster.close()
