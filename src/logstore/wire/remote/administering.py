@@ -4,7 +4,6 @@ little later: the result is given when a broker has, so that the next request fi
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
@@ -19,9 +18,8 @@ from logstore.broker.requests import (
     TopicsResult,
 )
 from logstore.wire.remote.asking import ask
-from logstore.wire.remote.attempt import Attempt
+from logstore.wire.remote.attempt import Attempt, Hedged
 from logstore.wire.remote.cluster import AnyNode, Cluster, Controller
-from logstore.wire.remote.loop import Loop
 from logstore.wire.remote.questions import RemotePending, Reply, throttle_of
 from logstore.wire.remote.translate import topics
 from logstore.wire.remote.translate.translation import Translation
@@ -33,8 +31,6 @@ _LONGEST_LOOK_MS = 10_000
 """After so long the result is given in any case."""
 _SHARE_OF_TIMEOUT: Final = 0.9
 """The caller waits for ``request_timeout_ms``: what is done must be told before."""
-_ASK_ANOTHER_MS = 500
-"""A broker that has not answered a look in this time is perhaps stopped."""
 
 _IsSeen = Callable[[str, MetadataResult], bool]
 
@@ -65,14 +61,12 @@ class Administering:
         return pending
 
     def _look(self, request: MetadataRequest, done: Callable[[MetadataResult, int], object]) -> None:
-        translation = topics.METADATA
+        self._ask_metadata(request, lambda reply: done(self._result_of(request, reply), throttle_of(reply)))
 
-        def take(reply: Reply) -> None:
-            if reply.error is ErrorCode.NONE:
-                self._cluster.learn(reply.response)
-            done(translation.result_of(request, reply), throttle_of(reply))
-
-        self._ask_metadata(request, take)
+    def _result_of(self, request: MetadataRequest, reply: Reply) -> MetadataResult:
+        if reply.error is ErrorCode.NONE:
+            self._cluster.learn(reply.response)
+        return topics.METADATA.result_of(request, reply)
 
     def _ask_metadata(self, request: MetadataRequest, take: Callable[[Reply], object]) -> None:
         translation = topics.METADATA
@@ -117,69 +111,34 @@ class Administering:
             if is_rehearsal or not changed:
                 pending.complete_throttled(result, throttle_ms)
                 return
-            _Sighting(
-                lambda take: self._look(MetadataRequest(changed), take),
-                self._cluster.dialer.loop,
-                lambda found: all(is_seen(name, found) for name in changed),
-                min(time.monotonic() + _LONGEST_LOOK_MS / 1000, told_by),
-                lambda: pending.complete_throttled(result, throttle_ms),
-            ).look()
+            until = min(time.monotonic() + _LONGEST_LOOK_MS / 1000, told_by)
+            self._await(changed, is_seen, until, lambda: pending.complete_throttled(result, throttle_ms))
 
         ask(self._cluster, Controller(self._cluster), translation, request, self._client_id, done)
         return pending
 
-
-class _Sighting:
-    """Looks until a broker has heard of a change. If one does not answer, another is asked.
-
-    Lock: ``_lock`` guards the number of looks, and whether it is over. Nothing is called with it held.
-    """
-
-    def __init__(
-        self,
-        ask: Callable[[Callable[[MetadataResult, int], object]], object],
-        loop: Loop,
-        is_seen: Callable[[MetadataResult], bool],
-        until: float,
-        then: Callable[[], object],
+    def _await(
+        self, names: tuple[str, ...], is_seen: _IsSeen, until: float, then: Callable[[], object]
     ) -> None:
-        """``then`` is called once, ``until`` at the latest."""
-        self._ask = ask
-        self._loop = loop
-        self._is_seen = is_seen
-        self._until = until
-        self._then = then
-        self._lock = threading.Lock()
-        self._number = 0
-        self._is_over = False
+        """Look until a broker has heard of the change, or until it is late. Then call ``then``, which may be
+        called again: nobody may answer until then."""
+        request, loop = MetadataRequest(names), self._cluster.dialer.loop
 
-    def look(self, after: int = 0) -> None:
-        """Unless one has looked since the look with the number ``after``."""
-        with self._lock:
-            if self._is_over or self._number != after:
-                return
-            self._number = number = after + 1
-        self._ask(lambda found, _: self._take(found, number))
-        left_ms = max(self._until - time.monotonic(), 0.0) * 1000
-        self._loop.try_later(min(left_ms, _ASK_ANOTHER_MS), lambda: self._go_on(number))
+        def look() -> None:
+            Hedged(
+                loop, lambda take: self._ask_metadata(request, take), len(self._cluster.nodes()), heard
+            ).begin()
 
-    def _take(self, found: MetadataResult, number: int) -> None:
-        if self._is_seen(found):
-            self._end()
-        else:
-            self._loop.try_later(_LOOK_AGAIN_MS, lambda: self._go_on(number))
+        def heard(reply: Reply) -> None:
+            found = self._result_of(request, reply)
+            is_late = time.monotonic() >= until or loop.is_closed
+            if is_late or all(is_seen(name, found) for name in names):
+                then()
+            else:
+                loop.try_later(_LOOK_AGAIN_MS, look)
 
-    def _go_on(self, number: int) -> None:
-        if time.monotonic() >= self._until or self._loop.is_closed:
-            self._end()
-        else:
-            self.look(number)
-
-    def _end(self) -> None:
-        with self._lock:
-            was_over, self._is_over = self._is_over, True
-        if not was_over:
-            self._then()
+        look()
+        loop.try_later(max(until - time.monotonic(), 0.0) * 1000, then)
 
 
 _NOT_THERE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED)

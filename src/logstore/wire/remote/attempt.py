@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from logstore.broker.codes import ErrorCode
 from logstore.wire.remote.codes import LOST, NOT_HERE, NOT_YET
+from logstore.wire.remote.loop import Loop
 from logstore.wire.remote.nodes import Dialer, Lane, Node
 from logstore.wire.remote.peer import Peer
 from logstore.wire.remote.questions import ANY_VERSION, Question, Reply
 from logstore.wire.remote.settings import RemoteConfig
 
+_ASK_ANOTHER_MS: Final = 500
+"""A broker that has not answered in this time is perhaps stopped."""
 _MARKERS_MS: Final = 10
 """How long to wait for the markers of the transaction before: a coordinator answers when the end is decided,
 and takes the next one in when all partitions have heard of it."""
@@ -113,3 +117,47 @@ class Attempt:
             self._loop.try_later(backoff_ms, self.begin)
         else:
             self._done(reply)
+
+
+class Hedged:
+    """One question: asked of a broker, and of others while nobody answers. The first answer counts, or the
+    last failure.
+
+    Lock: ``_lock`` guards the counts. Nothing is called with it held.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        ask: Callable[[Callable[[Reply], object]], object],
+        most: int,
+        done: Callable[[Reply], object],
+    ) -> None:
+        """``ask`` asks any broker, and calls what it is given with the reply. ``most``: how many to ask."""
+        self._loop = loop
+        self._ask = ask
+        self._most = most
+        self._done = done
+        self._lock = threading.Lock()
+        self._asked_count = self._heard_count = 0
+        self._is_over = False
+
+    def begin(self) -> None:
+        """Ask one; after a while, if nobody has answered, the next."""
+        with self._lock:
+            if self._is_over:
+                return
+            self._asked_count += 1
+            has_others = self._asked_count < self._most
+        self._ask(self._heard)
+        if has_others and not self._loop.is_closed:
+            self._loop.try_later(_ASK_ANOTHER_MS, self.begin)
+
+    def _heard(self, reply: Reply) -> None:
+        with self._lock:
+            self._heard_count += 1
+            is_last = self._heard_count == self._asked_count
+            if self._is_over or (reply.error is not ErrorCode.NONE and not is_last):
+                return
+            self._is_over = True
+        self._done(reply)

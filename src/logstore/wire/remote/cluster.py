@@ -22,27 +22,15 @@ from logstore.model import TopicPartition
 from logstore.wire.addresses import Address
 from logstore.wire.apis import ApiKey
 from logstore.wire.messages.cluster.metadata import MetadataRequest, MetadataResponse, TopicWanted
-from logstore.wire.remote.attempt import Attempt, Target
+from logstore.wire.remote.attempt import Attempt, Hedged, Target
 from logstore.wire.remote.codes import code_of_number
 from logstore.wire.remote.nodes import Dialer, Lane, Node
 from logstore.wire.remote.questions import Reply
 
 _CONTROLLER_SECONDS: Final = 1.0
 """For so long a controller is taken for the one that it was."""
-_ASK_ANOTHER_MS: Final = 500
-"""A broker that has not answered in this time is perhaps stopped."""
 _FIRST_VERSION: Final = 4
 """Before it a question for a topic creates it."""
-
-
-class _Look:
-    """A question for topics and brokers, and how often it was asked."""
-
-    def __init__(self, names: Sequence[str], request: MetadataRequest) -> None:
-        self.names = names
-        self.request = request
-        self.asked_count = self.heard_count = 0
-        self.is_over = False
 
 
 class Leader(NamedTuple):
@@ -265,38 +253,22 @@ class Cluster:
         request = MetadataRequest(
             tuple(TopicWanted(name=each) for each in names), allow_auto_topic_creation=False
         )
-        self._ask_one(_Look(names, request))
 
-    def _ask_one(self, look: _Look) -> None:
-        """All requests wait in the line for this one: of a broker that does not answer, another is asked."""
-        with self._lock:
-            if look.is_over:
-                return
-            look.asked_count += 1
-            has_others = look.asked_count < len(self._nodes)
-        Attempt(
-            self,
-            AnyNode(self),
-            ApiKey.METADATA,
-            lambda _: look.request,
-            lambda reply: self._heard(look, reply),
-            client_id=self.dialer.client_id,
-            lane=Lane.SOON,
-            first=_FIRST_VERSION,
-            timeout_ms=self.config.request_timeout_ms,
-        ).begin()
-        if has_others and not self.dialer.loop.is_closed:
-            self.dialer.loop.try_later(_ASK_ANOTHER_MS, lambda: self._ask_one(look))
+        def ask(take: Callable[[Reply], object]) -> None:
+            Attempt(
+                self,
+                AnyNode(self),
+                ApiKey.METADATA,
+                lambda _: request,
+                take,
+                client_id=self.dialer.client_id,
+                lane=Lane.SOON,
+                first=_FIRST_VERSION,
+                timeout_ms=self.config.request_timeout_ms,
+            ).begin()
 
-    def _heard(self, look: _Look, reply: Reply) -> None:
-        """The first answer counts; or the last failure."""
-        with self._lock:
-            look.heard_count += 1
-            is_last = look.heard_count == look.asked_count
-            if look.is_over or (reply.error is not ErrorCode.NONE and not is_last):
-                return
-            look.is_over = True
-        self._asked(look.names, reply)
+        # All requests wait in the line for this one, and must not wait for a broker that does not answer.
+        Hedged(self.dialer.loop, ask, len(self.nodes()), lambda reply: self._asked(names, reply)).begin()
 
     def _asked(self, names: Sequence[str], reply: Reply) -> None:
         if reply.error is ErrorCode.NONE:
