@@ -426,7 +426,7 @@ class GroupCoordinator:
 
 
 def _is_empty(group: Group) -> bool:
-    """Whether it has no members, and nobody is about to become one."""
+    """Whether it has no members, and has given out no member id."""
     return group.state is State.EMPTY and not group.pending
 
 

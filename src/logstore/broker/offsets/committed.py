@@ -340,9 +340,7 @@ class CommittedOffsets:
             nonlocal offset_count
             offset_count = len(table.offsets_of(group))
             rows: list[Row] = [(encode_offset_key(group, each), None) for each in _all_of(table, group)]
-            if group in table.group_values():
-                rows.append((encode_group_key(group), None))
-            return rows + _without_consumer_group(table, group)
+            return rows + _without_classic_group(table, group) + _without_consumer_group(table, group)
 
         found.change(choose)
         inform("group %r: deleted, with %d committed offsets", group, offset_count)
@@ -352,9 +350,7 @@ class CommittedOffsets:
         self.writable()
         found = self._of(group)
         if found is not None:
-            found.change(
-                lambda table: [(encode_group_key(group), None)] if group in table.group_values() else []
-            )
+            found.change(lambda table: _without_classic_group(table, group))
 
     def forget_topic(self, name: str) -> None:
         """Remove all groups' offsets of a topic that was deleted, those in open transactions too: one that is
@@ -533,6 +529,11 @@ class CommittedOffsets:
         found = self._of(group)
         if found is not None:
             found.change(lambda table: _without_consumer_group(table, group))
+
+
+def _without_classic_group(table: OffsetTable, group: str) -> list[Row]:
+    """What removes the metadata of a group of the classic protocol."""
+    return [(encode_group_key(group), None)] if group in table.group_values() else []
 
 
 def _without_consumer_group(table: OffsetTable, group: str) -> list[Row]:

@@ -287,10 +287,11 @@ class _Lane:
             planned, rows, wait_ms = self._within_limit(planned, wait_ms)
         else:
             rows = [each.row for each in planned]
+        if not replicas:
+            self._drop_link()
+            return soonest
         if not planned:
-            if not replicas:
-                self._drop_link()
-            return min(_PAUSE_SECONDS, wait_ms / 1000) if replicas else soonest
+            return min(_PAUSE_SECONDS, wait_ms / 1000)
         began = time.thread_time()
         result = self._ask(rows, wait_ms)
         outcomes: list[FetchedPartition | None] = [None] * len(planned)

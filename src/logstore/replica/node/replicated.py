@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.pending import Answered, Pending, Promise
-from logstore.replica.node.partition import PartitionReplica
+from logstore.replica.node.partition import Done, PartitionReplica
 from logstore.schedule import Scheduler, Task
 
 _PATIENCE_MS: Final = 5_000
@@ -29,16 +30,12 @@ def when_deleted(replica: PartitionReplica, offset: int, scheduler: Scheduler) -
     code, epoch = replica.check_produce(by_all=False)
     if code is not NONE:
         return Answered(code)
-    promise: Promise[ErrorCode] = Promise()
-    late = Task("answer", lambda: promise.complete(ErrorCode.REQUEST_TIMED_OUT), None)
-
-    def done(code: ErrorCode) -> None:
-        late.cancel()
-        promise.complete(code)
-
-    scheduler.promptly(_DELETION_PATIENCE_MS, late)
-    replica.when_deleted(offset, epoch, done)
-    return promise
+    return _wait(
+        scheduler,
+        _DELETION_PATIENCE_MS,
+        ErrorCode.REQUEST_TIMED_OUT,
+        lambda done: replica.when_deleted(offset, epoch, done),
+    )
 
 
 def when_replicated(replica: PartitionReplica, epoch: int, scheduler: Scheduler) -> Pending[ErrorCode]:
@@ -48,13 +45,27 @@ def when_replicated(replica: PartitionReplica, epoch: int, scheduler: Scheduler)
     end = log.log_end_offset
     if log.high_watermark >= end and replica.leader_epoch == epoch:
         return Answered(NONE)
+    return _wait(
+        scheduler,
+        _PATIENCE_MS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        lambda done: replica.when_replicated(
+            end, epoch, lambda code: done(NONE if code is NONE else ErrorCode.NOT_COORDINATOR)
+        ),
+    )
+
+
+def _wait(
+    scheduler: Scheduler, patience_ms: int, too_late: ErrorCode, ask: Callable[[Done], object]
+) -> Pending[ErrorCode]:
+    """What ``ask`` is told; ``too_late`` if that takes longer."""
     promise: Promise[ErrorCode] = Promise()
-    late = Task("answer", lambda: promise.complete(ErrorCode.COORDINATOR_NOT_AVAILABLE), None)
+    late = Task("answer", lambda: promise.complete(too_late), None)
 
     def done(code: ErrorCode) -> None:
         late.cancel()
-        promise.complete(NONE if code is NONE else ErrorCode.NOT_COORDINATOR)
+        promise.complete(code)
 
-    scheduler.promptly(_PATIENCE_MS, late)
-    replica.when_replicated(end, epoch, done)
+    scheduler.promptly(patience_ms, late)
+    ask(done)
     return promise
