@@ -51,8 +51,8 @@ keep(PyObject **place, PyObject *object)
     Py_XDECREF(before);
 }
 
-/* The known header of this name, which is the number-th of its record: headers usually come in the same order. NULL
-   with an exception if the name is not UTF-8. */
+/* The known header of this name, which is the number-th of its record: headers usually come in the same order. What
+   is no UTF-8 in its name is replaced. */
 static KnownHeader *
 known_header(HeaderCache *cache, int32_t number, Span name)
 {
@@ -62,7 +62,7 @@ known_header(HeaderCache *cache, int32_t number, Span name)
     for (int i = 0; i < cache->known_count; i++)
         if (is_same(cache->known[i].name, name))
             return &cache->known[i];
-    PyObject *text = PyUnicode_DecodeUTF8((const char *)name.bytes, name.size, NULL);
+    PyObject *text = PyUnicode_DecodeUTF8((const char *)name.bytes, name.size, "replace");
     if (text == NULL)
         return NULL;
     KnownHeader *known = &cache->known[first];

@@ -180,7 +180,7 @@ read_record(const uint8_t **at, const uint8_t *end, RawRecord *record)
     return 0;
 }
 
-/* One header: a key, which is never null (and must be UTF-8: not checked here), and a value. */
+/* One header: a key, which is never null (and may be no UTF-8), and a value. */
 static inline int
 read_header(const uint8_t **at, const uint8_t *stop, Span *key, Span *value)
 {
@@ -217,7 +217,7 @@ check_headers(const RawRecord *record)
     const uint8_t *at = record->headers;
     for (int32_t i = 0; i < record->header_count; i++) {
         Span key, value;
-        if (read_header(&at, record->stop, &key, &value) < 0 || check_utf8(key.bytes, key.bytes + key.size) < 0)
+        if (read_header(&at, record->stop, &key, &value) < 0)
             return -1;
     }
     return at == record->stop ? 0 : -1;

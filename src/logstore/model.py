@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Self
 from logstore.build import compiled
 
 Header = tuple[str, bytes | None]
-"""A record header: key (UTF-8 text) and value."""
+"""A record header: key and value. In a key that was not written as UTF-8, U+FFFD stands for what is not."""
 
 Bytes = bytes | bytearray | memoryview
 """What calls accept as bytes. Results are always ``bytes``."""

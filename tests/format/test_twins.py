@@ -217,6 +217,24 @@ def test_headers_of_many_names(names):
     assert [record.headers for record in records] == headers
 
 
+NAMES = st.binary(max_size=8) | st.text(max_size=4).map(lambda text: text.encode("utf-8", "surrogatepass"))
+
+
+@given(st.lists(NAMES, min_size=1, max_size=4))
+@example([b"a\xffb", b"a\xfeb", b"a\xffb"])  # names that are shown alike
+@example([b"\xf0\x9f\x98", b"\xc0\x80", b"\xed\xa0\x80", "\ufffd".encode()])
+def test_what_is_no_utf_8_in_the_name_of_a_header_is_replaced(names):
+    pieces = [v(len(name)) + name + v(-1) for name in names]
+    section = b"".join(
+        record(delta=v(number), headers=v(len(pieces)) + b"".join(pieces)) for number in range(3)
+    )
+    assert_same_decoded(section, 0, len(section), 3, 0, 0, None)
+    found = compiled.decode_records(section, 0, len(section), 3, 0, 0, None)
+    assert [each.headers for each in found] == [
+        tuple((name.decode(errors="replace"), None) for name in names)
+    ] * 3
+
+
 # Sections that lie
 
 

@@ -35,6 +35,12 @@ def keyed(*rows: tuple[bytes | None, bytes | None]) -> bytes:
     return bytes(encode_batch(keys, values, NOW_MS))
 
 
+def with_header(key: bytes) -> bytes:
+    """A record with a header whose key has these bytes, with their size in front: three in all."""
+    batch = bytes(encode_batch([b"k"], [b"v"], NOW_MS, [[("~~", b"x")]])).replace(b"\x04~~", key)
+    return changed(batch, "magic", ">B", 2)
+
+
 def steps() -> Iterator[Step]:
     """All of them, in order."""
     yield from _writes()
@@ -110,6 +116,9 @@ def _made_wrong() -> Iterator[Step]:
     yield write("small", batch_of([b"y"], NOW_MS), "small")
     yield write("large", batch_of([b"y" * 300], NOW_MS), "small")
     yield write("a key, later a tombstone", keyed((b"k", b"v"), (b"k", None)), "compacted")
+    for topic in ("t", "lz4"):
+        yield write("a header key that is no UTF-8", with_header(b"\x04\xff\xed"), topic)
+        yield write("a header key that is null", with_header(b"\x01~~"), topic)
     for rows in (((None, b"v"),), ((None, b"v"), (None, b"w")), ((b"k", b"v"), (None, b"w"))):
         yield write(f"without a key {rows}", keyed(*rows), "compacted")
 

@@ -113,15 +113,8 @@ def _decode_headers(data: bytes, position: int, stop: int) -> tuple[tuple[Header
         if key is None:
             raise CorruptionError("a header with a null key", position=key_position)
         value, at = _decode_bytes(data, at, stop, "header value")
-        headers.append((_decode_text(key, key_position), value))
+        headers.append((key.decode(errors="replace"), value))
     return tuple(headers), at
-
-
-def _decode_text(key: bytes, position: int) -> str:
-    try:
-        return key.decode()
-    except UnicodeDecodeError as error:
-        raise CorruptionError(f"a header key that is not UTF-8: {error.reason}", position=position) from error
 
 
 # Checks before encoding

@@ -2,7 +2,8 @@
 
 import pytest
 
-from logstore.format.header import decode_header
+from logstore.format.batch import seal_batch
+from logstore.format.header import HEADER_BYTES, decode_header
 from logstore.model import NewRecord
 from logstore.partition.cleaning.joined_batches import SMALL_BYTES, JoiningRules
 from logstore.testing import ManualClock
@@ -79,6 +80,19 @@ def test_large_batches_stay_apart(log):
     before = log.fetch(0).data
     log.compact(now=True)
     assert log.fetch(0).data == before
+
+
+def test_a_header_key_that_is_not_utf_8_keeps_its_bytes(log):
+    for number in range(7):
+        made = batch(b"v", key=b"%d" % number, headers=[[("~name", b"x")]])
+        if number in (0, 3):
+            made = seal_batch(decode_header(made), made[HEADER_BYTES:].replace(b"~", b"\xff"))
+        log.append_batch(made)
+    log.compact(now=True)
+    assert spans(log) == [(0, 0), (1, 2), (3, 3), (4, 6)]
+    assert bytes(log.fetch(0).data).count(b"\xffname") == 2
+    shown = [name for record in log.read() for name, _ in record.headers]
+    assert [name for name in shown if name != "~name"] == ["\ufffdname"] * 2
 
 
 def test_batches_of_an_active_producer_stay_apart(log):

@@ -4,7 +4,7 @@ would often cost more than the record itself.
 Neighbours are joined if only their records and offsets matter: no transactions, no control records, no delete
 horizon, no active producer, one leader epoch, one codec. A large batch stays as it is. So does a batch of a
 former producer, unless it has lost records: the gap shows a replay of the log that it does not see
-everything.
+everything. And so does one with a header key that is not UTF-8, which cannot be encoded again as it is.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ them decompresses them all, and no reader decompresses more than 64 MiB. 16 time
 records compress better than that, larger batches gain little."""
 
 _MAX_INT32 = 2**31 - 1
+_REPLACEMENT: Final = "\ufffd"
+"""What a reader shows in a header key for bytes that are not UTF-8."""
 _NEVER_BITS = CONTROL_BIT | TRANSACTIONAL_BIT | DELETE_HORIZON_BIT
 
 
@@ -127,7 +129,8 @@ class BatchJoiner:
             output.add([header], data)
 
     def _records_of(self, waiting: Sequence[tuple[BatchHeader, bytes]]) -> tuple[list[Record], int]:
-        """The records of as many of the batches as may become one, at least of the first; and how many."""
+        """The records of as many of the batches as may become one, and how many; if the first stays as it is,
+        none and 1."""
         records: list[Record] = []
         section_bytes, most_bytes = 0, max(SECTION_BYTES, self._rules.limit_bytes)
         for count, (header, data) in enumerate(waiting):
@@ -135,7 +138,10 @@ class BatchJoiner:
             section_bytes += end - start
             if count and section_bytes > most_bytes:
                 return records, count
-            records += decode_section(section, start, end, header)
+            found = decode_section(section, start, end, header)
+            if any(_REPLACEMENT in key for record in found for key, _ in record.headers):
+                return records, max(count, 1)
+            records += found
         return records, len(waiting)
 
     def _pass_on(
