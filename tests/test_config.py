@@ -9,7 +9,7 @@ from logstore.errors import InvalidConfigError
 
 TOPIC_RANGES = [row for row in _TOPIC_RANGES if row[0] != "compression_gzip_level"]
 CHOICES = {
-    "cleanup_policy": ["", "delete", "compact", "compact,delete"],
+    "cleanup_policy": ["", "delete", "compact", "compact,delete", "delete,compact"],
     "compression_type": ["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"],
     "message_timestamp_type": ["CreateTime", "LogAppendTime"],
 }
@@ -152,17 +152,19 @@ def test_what_a_policy_means(policy, compacts, deletes):
     assert TopicConfig.from_properties(config.to_properties()) == config
 
 
-def test_the_order_of_policies_does_not_matter():
-    both = TopicConfig(cleanup_policy="compact,delete")
+@pytest.mark.parametrize("policies", ["compact,delete", "delete,compact"])
+def test_policies_are_shown_in_the_order_in_which_they_were_set(policies):
+    first, second = policies.split(",")
     for config in (
-        TopicConfig(cleanup_policy="delete,compact"),
-        TopicConfig.from_properties({"cleanup.policy": "delete, compact"}),
-        replace(TopicConfig(), cleanup_policy="delete,compact"),
-        TopicConfig(cleanup_policy="delete,compact,delete"),
-        TopicConfig.from_properties({"cleanup.policy": "compact, delete, compact"}),
+        TopicConfig(cleanup_policy=policies),
+        TopicConfig.from_properties({"cleanup.policy": f"{first}, {second}"}),
+        replace(TopicConfig(), cleanup_policy=policies),
+        TopicConfig(cleanup_policy=f"{policies},{first}"),
+        TopicConfig.from_properties({"cleanup.policy": f"{first}, {second}, {first}"}),
     ):
-        assert config == both
-        assert config.to_properties() == both.to_properties() == {"cleanup.policy": "compact,delete"}
+        assert config.cleanup_policy == policies
+        assert (config.compacts, config.deletes) == (True, True)
+        assert config.to_properties() == {"cleanup.policy": policies}
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])

@@ -157,8 +157,8 @@ class TopicConfig(Checked):
 
     cleanup_policy: str = "delete"
     """What is removed: old segments, by the retention settings (``delete``); all but the latest record of
-    each key (``compact``); both (``compact,delete``; ``delete,compact`` means the same, and becomes it); or
-    nothing (the empty text, as in Kafka 4.4): only ``delete_before()`` removes records."""
+    each key (``compact``); both (``compact,delete``, or ``delete,compact``, which means the same); or nothing
+    (the empty text, as in Kafka 4.4): only ``delete_before()`` removes records."""
     compression_type: str = "producer"
     """The codec on disk. ``producer`` keeps batches as they arrive; records appended directly are then not
     compressed. Nor is a batch that has more than 64 MiB of records: readers decompress no more."""
@@ -266,7 +266,7 @@ class TopicConfig(Checked):
     def __post_init__(self) -> None:
         for setting, low, high in _TOPIC_RANGES:
             check_range(self, setting, low, high)
-        self._order_policies()
+        self._name_policies_once()
         check_choice(self, "cleanup_policy", _POLICIES)
         check_choice(self, "compression_type", _COMPRESSION_TYPES)
         check_choice(self, "message_timestamp_type", _TIMESTAMP_TYPES)
@@ -283,12 +283,12 @@ class TopicConfig(Checked):
                 f"max_compaction_lag_ms ({self.max_compaction_lag_ms})"
             )
 
-    def _order_policies(self) -> None:
-        """To Kafka they are a list without an order, in which one may be named twice."""
+    def _name_policies_once(self) -> None:
+        """To Kafka they are a list, shown in the order in which it was set, and one may be named twice."""
         if type(self.cleanup_policy) is str and "," in self.cleanup_policy:
-            ordered = ",".join(sorted(set(self.cleanup_policy.split(","))))
-            if ordered and ordered in _POLICIES:
-                object.__setattr__(self, "cleanup_policy", ordered)
+            once = ",".join(dict.fromkeys(self.cleanup_policy.split(",")))
+            if once and once in _POLICIES:
+                object.__setattr__(self, "cleanup_policy", once)
 
     @property
     def compacts(self) -> bool:

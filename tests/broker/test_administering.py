@@ -95,9 +95,9 @@ class TestChanges:
     def test_lists_grow_and_shrink(self, rig):
         policy = {"cleanup.policy": "compact"}
         assert self.change(rig, appended=policy).error is ErrorCode.NONE
-        assert rig.directory.config_of("t").cleanup_policy == "compact,delete"
+        assert rig.directory.config_of("t").cleanup_policy == "delete,compact"
         assert self.change(rig, appended=policy).error is ErrorCode.NONE
-        assert rig.directory.config_of("t").cleanup_policy == "compact,delete"
+        assert rig.directory.config_of("t").cleanup_policy == "delete,compact"
         assert self.change(rig, subtracted={"cleanup.policy": "delete, nothing"}).error is ErrorCode.NONE
         assert rig.directory.config_of("t").cleanup_policy == "compact"
         assert self.change(rig, subtracted=policy).error is ErrorCode.NONE
