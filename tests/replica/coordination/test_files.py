@@ -134,6 +134,34 @@ def test_it_works_where_there_are_no_watches(open_one):
     eventually(lambda: 1 not in there.view.living)
 
 
+def test_where_nothing_happens_little_is_looked_at(open_one):
+    """But for whether others live. Costs 3 s."""
+
+    class Counted(OsFiles):
+        def is_locked(self, path):
+            looks.append("lock")
+            return super().is_locked(path)
+
+        def list_directory(self, path):
+            looks.append("directory")
+            return super().list_directory(path)
+
+        def open(self, path, **options):
+            looks.append(path.rpartition(".")[2])
+            return super().open(path, **options)
+
+    looks = []
+    here, there = open_one(files=Counted(), session_ms=4_000), open_one(session_ms=4_000)
+    session = register(there, 1)
+    eventually(lambda: 1 in here.view.living)
+    looks.clear()
+    eventually(lambda: looks.count("lock") >= 30)
+    assert looks.count("directory") <= 10
+    assert looks.count("sign") <= 5
+    session.close()
+    eventually(lambda: 1 not in here.view.living)
+
+
 def test_it_works_in_memory(tmp_path):
     files = MemoryFiles()
     with_others = [FileCoordinator("/c", files=files) for _ in range(2)]

@@ -57,6 +57,8 @@ _SIGN: Final = struct.Struct("<qI")
 """Milliseconds, and a checksum: a reader may see half of a write."""
 _LOOK_MS: Final = 100
 """How often to look whether others live."""
+_LOOK_AGAIN_MS: Final = 1_000
+"""How often to look for changes of which the system has told nothing."""
 _SIGNS_PER_SESSION: Final = 8
 _LEAST_SESSION_MS: Final = 200
 _UNLIMITED: Final = 1 << 62
@@ -93,6 +95,8 @@ class FileTree:
         self._log = ChangeLog(files, path, clock)
         files.make_directory(f"{path}/sessions")  # here only: a directory that is lost stays lost
         self._session: _Session | None = None
+        self._stamps: dict[str, int] = {}
+        """The last signs of life that were read of others' sessions."""
         self._untold: dict[str, Stored | None] = {}
         self._failure: str | None = None
         """Why no more changes are made."""
@@ -257,8 +261,13 @@ class FileTree:
     def bury(self) -> None:
         with self._lock:
             self._catch_up()
+        self._bury_known()
+
+    def _bury_known(self) -> None:
+        with self._lock:
             own = self._session.name if self._session is not None else None
             others = [each for each in self._log.image.sessions.items() if each[0] != own]
+        self._stamps = {name: self._stamps[name] for name, _ in others if name in self._stamps}
         for name, session_ms in others:
             if self._is_dead(name, session_ms) and self._close(name, session_ms):
                 self._remove_files(name)
@@ -286,6 +295,8 @@ class FileTree:
         now_ms = self.clock.monotonic_ms()  # before the sign of life is looked at
         if not self._files.is_locked(self._path_of(name, "lock")):
             return True
+        if now_ms < self._stamps.get(name, 0) + session_ms:
+            return False
         try:
             file = self._files.open(self._path_of(name, "sign"))
         except StorageError as error:
@@ -296,6 +307,7 @@ class FileTree:
             for _ in range(_TRIES):
                 stamp_ms = _decode_sign(file.read_at(0, _SIGN.size))
                 if stamp_ms is not None:
+                    self._stamps[name] = stamp_ms
                     return now_ms >= stamp_ms + session_ms
         finally:
             file.close()
@@ -322,16 +334,20 @@ class FileTree:
     def _run(self, tell: Callable[[Changed], None]) -> None:
         """The thread that reads what others have changed, and tells it."""
         said = None
+        has_news, look_at_ms = True, 0
         while not self._is_closed:
             try:
-                with self._lock:
-                    self._catch_up()
-                    changed, self._untold = self._untold, {}
-                tell(changed)
-                self._first_told.set()
-                self.bury()
+                now_ms = self.clock.monotonic_ms()
+                if has_news or said is not None or now_ms >= look_at_ms:
+                    look_at_ms = now_ms + min(_LOOK_AGAIN_MS, self._session_ms // 4)
+                    with self._lock:
+                        self._catch_up()
+                        changed, self._untold = self._untold, {}
+                    tell(changed)
+                    self._first_told.set()
+                self._bury_known()
                 said = None
-                self._wait()
+                has_news = self._wait()
             except ClosedError:
                 break
             except Exception as error:
@@ -351,18 +367,19 @@ class FileTree:
                 return
         self._lose()
 
-    def _wait(self) -> None:
-        """Until something may have changed, a tenth of a second at most."""
+    def _wait(self) -> bool:
+        """Until something may have changed, a tenth of a second at most. Returns whether it may."""
         try:
             if self._watch is None or self._watched != self._log.segment:
                 self._end_watch()
                 self._watched = self._log.segment
                 self._watch = self._files.watch([self.name, self._watched])
-                return  # look again: something may have changed before
-            self._watch.wait(_LOOK_MS)
+                return True  # look again: something may have changed before
+            return self._watch.wait(_LOOK_MS)
         except StorageError:  # no watches here, or the segment is gone
             self._end_watch()
             threading.Event().wait(_LOOK_MS / 1000)
+            return True
 
     def _end_watch(self) -> None:
         watch, self._watch = self._watch, None

@@ -39,6 +39,8 @@ class ViewMaker:
 
     def apply(self, changed: Changed) -> ViewChange:
         before = self.view
+        if not changed:
+            return ViewChange(before, False, False, frozenset(), frozenset(), frozenset())
         for path, stored in changed.items():
             if stored is None:
                 self._texts.pop(path, None)
