@@ -148,7 +148,7 @@ def measure_failover(bench: Bench) -> Iterator[Line]:
             bench.report(f"fail-over, {cluster.name}: make {count} partitions")
             _create(client, cluster, "many", count, NODES)
             asking.write_everywhere(_all(cluster), "many", count)
-            time.sleep(1.0)
+            time.sleep(bench.sizes.idle_seconds / 2)  # what the records leave to do is not idleness
             before = _sum(cluster, cpu_seconds)
             time.sleep(bench.sizes.idle_seconds)
             used = (_sum(cluster, cpu_seconds) - before) / bench.sizes.idle_seconds / NODES

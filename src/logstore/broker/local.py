@@ -6,6 +6,7 @@ entry in the logs that it waits for.
 
 from __future__ import annotations
 
+import math
 import threading
 import uuid
 from collections.abc import Callable, Mapping
@@ -195,6 +196,11 @@ class LocalBroker:
     def share_states(self) -> ShareStates | None:
         """The states of queues, for other nodes of its cluster: there are none."""
         return None
+
+    @property
+    def follower_sign_seconds(self) -> float:
+        """How often it wants to hear of a follower that asks for the same again: nothing depends on it."""
+        return math.inf
 
     @property
     def path(self) -> str:

@@ -25,6 +25,8 @@ from logstore.model import Role, TopicPartition
 from logstore.partition.state import sidecars
 from logstore.replica import Node
 from logstore.replica.coordination.files import FileCoordinator
+from logstore.replica.node.broker import NodeBroker
+from logstore.replica.node.partition import PartitionReplica
 from tests.partition.helpers_rules import batch
 from tests.replica.node.cluster import Cluster, eventually
 
@@ -370,6 +372,35 @@ def test_with_too_few_replicas_nothing_is_written(cluster):
     cluster.start(next(each for each in (1, 2, 3) if each != leader))
     send(cluster, [b"3"])
     assert read(cluster) == [b"1", b"3"]
+
+
+def test_what_rests_is_not_noted_with_each_fetch(tmp_path, monkeypatch):
+    """By its defaults a leader hears of it now and then. Costs 5 s."""
+    noted, fetched = [], []
+    count_of_partitions = 20
+    with closing(Cluster(tmp_path, replica_lag_time_max_ms=30_000)) as cluster:
+        create(cluster, partitions=count_of_partitions)
+        for number in range(count_of_partitions):
+            cluster.wait_for_isr(TopicPartition("t", number), 3)
+
+        def on_fetch(replica, follower, wanted):
+            noted.append(wanted.partition)
+            hear(replica, follower, wanted)
+
+        def fetch(broker, request):
+            fetched.extend([request] * (request.replica is not None))
+            return answer(broker, request)
+
+        hear, answer = PartitionReplica.on_fetch, NodeBroker.fetch
+        monkeypatch.setattr(PartitionReplica, "on_fetch", on_fetch)
+        monkeypatch.setattr(NodeBroker, "fetch", fetch)
+        eventually(lambda: len(fetched) >= 48)  # six pairs of nodes, eight each
+        assert len(noted) <= 8 / 3 * 2 * count_of_partitions + 2 * count_of_partitions
+        assert {each.partition for each in noted if each.topic == "t"} == set(range(count_of_partitions))
+        send(cluster, [b"1"])  # and nobody waits for it
+        cluster.crash(cluster.leader_of(T).node_id)
+        send(cluster, [b"2"])
+        assert read(cluster) == [b"1", b"2"]
 
 
 def test_what_no_other_has_is_cut_off_where_another_has_led(cluster):

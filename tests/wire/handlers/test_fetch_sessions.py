@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
@@ -184,6 +185,29 @@ def test_a_full_cache_keeps_those_in_use():
     assert sessions.open(request, uses_ids=False).error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     request = request._replace(session_id=second.session_id)
     assert sessions.open(request, uses_ids=False).error is ErrorCode.NONE
+
+
+def noted(sessions):
+    """What a broker hears of a follower: at first; as it asks for the same again; when it has got on."""
+    asked = FetchRequest(session_epoch=0, topics=(Topic("t", partitions=(Partition(0), Partition(1))),))
+    session = sessions.open(asked, uses_ids=False).session
+    session.resolve((object(),), lambda name: Resolved(name[0], None, ErrorCode.NONE))
+
+    def now_noted():
+        return [(part.key[1], part.offset) for part in session.to_note()]
+
+    found = [now_noted()]
+    for epoch, topics in ((1, ()), (2, (Topic("t", partitions=(Partition(1, fetch_offset=7),)),))):
+        again = FetchRequest(session_id=session.session_id, session_epoch=epoch, topics=topics)
+        assert sessions.open(again, uses_ids=False).session is session
+        found.append(now_noted())
+    return found
+
+
+def test_a_broker_hears_of_what_a_follower_has_got_and_now_and_then_of_the_rest():
+    both = [(0, 0), (1, 0)]
+    assert noted(FetchSessions(sign_seconds=math.inf)) == [both, [], [(1, 7)]]
+    assert noted(FetchSessions(sign_seconds=-1.0)) == [both, both, [(0, 0), (1, 7)]]
 
 
 def test_what_is_not_refused_any_more_is_told_again():

@@ -90,6 +90,8 @@ _LEADS_NO_MORE = frozenset(
 )
 """What the log says if its role has changed since the look at it."""
 _NO_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+_SIGNS = 15
+"""So often it is heard that a follower still asks, in the time after which it would be late."""
 _WHY_NOT = "this node does not lead the partition"
 _HAS_NONE = "this node has no replica of the partition"
 
@@ -123,15 +125,17 @@ class NodeBroker(ShareBroker):
         administering: Administering,
         *,
         read_from_followers: bool,
+        lag_ms: int,
     ) -> None:
         """``is_coming``: whether there is a topic of which this node has not heard yet; None if nobody can
-        say."""
+        say. ``lag_ms``: after which time without a fetch a follower leaves the in-sync replicas."""
         super().__init__(directory, node_id, replicas, view, is_coming, peers, session, was_deleted)
         self._groups.leave()  # each term has its own
         self.topics = ClusterTopicIds(view)  # type: ignore[assignment]  # it has the same methods
         places = Places(node_id, replicas, view, self._why_not_here, names_followers=read_from_followers)
         self._shelf = Shelf(directory, places.look)
         self._replicas = replicas
+        self._lag_ms = lag_ms
         self._changing = changing
         self._cluster = LivingNodes(
             view,
@@ -145,6 +149,11 @@ class NodeBroker(ShareBroker):
             TopicsOfCluster(view),
             lambda group: view().groups.get(group, {}),
         )
+
+    @property
+    def follower_sign_seconds(self) -> float:
+        """How often it wants to hear of a follower that asks for the same again."""
+        return self._lag_ms / 1000 / _SIGNS
 
     @property
     def node_id(self) -> int:

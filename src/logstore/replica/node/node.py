@@ -257,6 +257,7 @@ class Node:
             self._was_deleted,
             Administering(view, self._decisions, control, self._limit),
             read_from_followers=read_from_followers,
+            lag_ms=self._lag_ms,
         )
 
     def _prepare(self, control: Control, view: View) -> None:

@@ -209,6 +209,8 @@ class PartitionReplica:
             self._replica.config = config
             if self._replica.leading is not None:
                 self._replica.leading.config = config
+            if self._check_lease():  # fewer may be enough now
+                self._do(self._replica.on_growth(self._host.now_ms()))
 
     def _catch_up(self) -> None:
         """Without a lease nothing begins: what is known may be old."""

@@ -31,7 +31,6 @@ _KEPT_SECONDS: Final = 120
 """A session that was used so lately keeps its place:
 Kafka's ``min.incremental.fetch.session.eviction.ms``."""
 
-_LOOK_SECONDS: Final = 0.5
 _UNRESOLVED: Final = (object(),)
 
 TopicKey = tuple[str, uuid.UUID]
@@ -80,6 +79,7 @@ class FetchSession:
         "_parts",
         "_ranks",
         "_refused",
+        "_sign_seconds",
         "_stamp",
         "_topics",
         "epoch",
@@ -90,9 +90,10 @@ class FetchSession:
         "uses_ids",
     )
 
-    def __init__(self, session_id: int, *, uses_ids: bool) -> None:
+    def __init__(self, session_id: int, *, uses_ids: bool, sign_seconds: float) -> None:
         self.session_id = session_id
         self.uses_ids = uses_ids
+        self._sign_seconds = sign_seconds
         self.epoch = _FIRST_EPOCH + 1
         """That of the next request."""
         self.lock = threading.Lock()
@@ -212,7 +213,7 @@ class FetchSession:
         now = time.monotonic()
         with self.lock:
             parts: Iterable[SessionPartition] = self._fresh
-            if now - self._looked_seconds > _LOOK_SECONDS:
+            if now - self._looked_seconds > self._sign_seconds:
                 self._looked_seconds, parts = now, self._parts.values()
             return [part for part in parts if part not in self._refused]
 
@@ -270,8 +271,10 @@ class Opened(NamedTuple):
 class FetchSessions:
     """All sessions of a node."""
 
-    def __init__(self, slots: int = 1_000) -> None:
+    def __init__(self, slots: int = 1_000, *, sign_seconds: float = 0.0) -> None:
+        """``sign_seconds``: how often to note of everything that a follower still asks for it."""
         self._slots = slots
+        self._sign_seconds = sign_seconds
         self._lock = threading.Lock()
         self._sessions: dict[int, FetchSession] = {}
 
@@ -314,7 +317,8 @@ class FetchSessions:
             number = NO_SESSION
             while number == NO_SESSION or number in self._sessions:
                 number = secrets.randbits(31)
-            session = self._sessions[number] = FetchSession(number, uses_ids=uses_ids)
+            session = FetchSession(number, uses_ids=uses_ids, sign_seconds=self._sign_seconds)
+            self._sessions[number] = session
         if evicted is not None:
             evicted.close()
         session.update(request)

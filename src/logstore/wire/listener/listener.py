@@ -83,6 +83,11 @@ class ServedBroker(Broker, Protocol):
         """The states of queues, for other nodes; None if there are none."""
         ...
 
+    @property
+    def follower_sign_seconds(self) -> float:
+        """How often it wants to hear of a follower that asks for the same again."""
+        ...
+
     def as_client(self, client: Client) -> Broker:
         """The broker, for one client, with its quotas."""
         ...
@@ -136,7 +141,10 @@ class Listener(BoundToProcess):
             store_path=broker.path,
             group_settings=broker.group_settings,
             security=self._security,
-            fetch_sessions=FetchSessions(self._config.max_incremental_fetch_session_cache_slots),
+            fetch_sessions=FetchSessions(
+                self._config.max_incremental_fetch_session_cache_slots,
+                sign_seconds=broker.follower_sign_seconds,
+            ),
             share_sessions=ShareSessions(self._config.group_share_max_share_sessions),
             answer_memory=AnswerMemory(self._config.fetch_memory_bytes),
         )
