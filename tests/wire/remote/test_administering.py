@@ -49,7 +49,7 @@ def change(rig, settings, **how):
 def test_settings_of_each_kind_of_change(rig):
     policy = "cleanup.policy"
     assert change(rig, {"flush.ms": "7"}, appended={policy: "compact"}) is ErrorCode.NONE
-    assert rig.directory.config_of("t") == TopicConfig(flush_ms=7, cleanup_policy="compact,delete")
+    assert rig.directory.config_of("t") == TopicConfig(flush_ms=7, cleanup_policy="delete,compact")
     assert change(rig, {}, subtracted={policy: "delete"}) is ErrorCode.NONE
     assert change(rig, {"segment.ms": "9"}, replaces=True) is ErrorCode.NONE
     assert rig.directory.config_of("t") == TopicConfig(segment_ms=9)

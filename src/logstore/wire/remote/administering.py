@@ -18,7 +18,7 @@ from logstore.broker.requests import (
     TopicsResult,
 )
 from logstore.wire.remote.asking import ask
-from logstore.wire.remote.attempt import Attempt, Hedged
+from logstore.wire.remote.attempt import Attempt
 from logstore.wire.remote.cluster import AnyNode, Cluster, Controller
 from logstore.wire.remote.questions import RemotePending, Reply, throttle_of
 from logstore.wire.remote.translate import topics
@@ -125,9 +125,7 @@ class Administering:
         request, loop = MetadataRequest(names), self._cluster.dialer.loop
 
         def look() -> None:
-            Hedged(
-                loop, lambda take: self._ask_metadata(request, take), len(self._cluster.nodes()), heard
-            ).begin()
+            self._ask_metadata(request, heard)
 
         def heard(reply: Reply) -> None:
             found = self._result_of(request, reply)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Protocol
 
 from logstore.broker.codes import ErrorCode
@@ -24,6 +25,11 @@ and takes the next one in when all partitions have heard of it."""
 
 class Target:
     """Which broker a request is for."""
+
+    @property
+    def choice(self) -> int:
+        """How many brokers may be asked: while one is silent, another one is."""
+        return 1
 
     def find(self, then: Callable[[Node | Reply], object]) -> None:
         """Call ``then`` with the broker, or with why there is none; at once or later."""
@@ -78,26 +84,27 @@ class Attempt:
         self._backoff_ms = surroundings.config.retry_backoff_ms
         self._begun = time.monotonic()
         self._deadline = self._begun + timeout_ms / 1000
-        self._question = Question(
-            key,
-            build,
-            self._answered,
-            client_id=client_id,
-            timeout_ms=timeout_ms + wait_ms,
-            first=first,
-            last=last,
+        self._question = partial(
+            Question, key, build, client_id=client_id, timeout_ms=timeout_ms + wait_ms, first=first, last=last
         )
 
     def begin(self) -> None:
         """Ask."""
         self._begun = time.monotonic()
-        self._target.find(self._found)
-
-    def _found(self, found: Node | Reply) -> None:
-        if isinstance(found, Reply):
-            self._done(found)
+        choice = self._target.choice
+        if choice == 1:
+            self._ask(self._answered)
         else:
-            found.ask(self._lane, self._question)
+            Hedged(self._loop, self._ask, choice, self._answered).begin()
+
+    def _ask(self, take: Callable[[Reply], object]) -> None:
+        def found(node: Node | Reply) -> None:
+            if isinstance(node, Reply):
+                self._done(node)
+            else:
+                node.ask(self._lane, self._question(take))
+
+        self._target.find(found)
 
     def _answered(self, reply: Reply) -> None:
         code = reply.error or self._judge(reply)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -22,7 +22,7 @@ from logstore.model import TopicPartition
 from logstore.wire.addresses import Address
 from logstore.wire.apis import ApiKey
 from logstore.wire.messages.cluster.metadata import MetadataRequest, MetadataResponse, TopicWanted
-from logstore.wire.remote.attempt import Attempt, Hedged, Target
+from logstore.wire.remote.attempt import Attempt, Target
 from logstore.wire.remote.codes import code_of_number
 from logstore.wire.remote.nodes import Dialer, Lane, Node
 from logstore.wire.remote.questions import Reply
@@ -120,15 +120,20 @@ class Cluster:
         for topic in self._topics.values():
             topic.found.clear()
 
-    def any_node(self) -> Node:
-        """A broker that can be asked: in turns, those that are connected before others, and of these those
-        before others that did not fail last time."""
+    def choice(self) -> list[Node]:
+        """The brokers that can be asked what any of them knows: also those that were named."""
         with self._lock:
-            choice = list(self._nodes.values())
-            choice += [each for each in self._bootstrap if each not in choice]
+            known = list(self._nodes.values())
+            return known + [each for each in self._bootstrap if each not in known]
+
+    def any_node(self, *, but: Container[Node] = ()) -> Node:
+        """A broker that can be asked: in turns, those that are connected before others, and of these those
+        before others that did not fail last time. ``but``: others than these, if there are any."""
+        choice = self.choice()
+        with self._lock:
             self._turn += 1
             turned = [choice[(self._turn + at) % len(choice)] for at in range(len(choice))]
-        return min(turned, key=lambda each: (not each.is_connected, each.has_failed))
+        return min(turned, key=lambda each: (each in but, not each.is_connected, each.has_failed))
 
     def controller(self) -> Node:
         """The broker that changes topics; any, if it is not known."""
@@ -254,21 +259,17 @@ class Cluster:
             tuple(TopicWanted(name=each) for each in names), allow_auto_topic_creation=False
         )
 
-        def ask(take: Callable[[Reply], object]) -> None:
-            Attempt(
-                self,
-                AnyNode(self),
-                ApiKey.METADATA,
-                lambda _: request,
-                take,
-                client_id=self.dialer.client_id,
-                lane=Lane.SOON,
-                first=_FIRST_VERSION,
-                timeout_ms=self.config.request_timeout_ms,
-            ).begin()
-
-        # All requests wait in the line for this one, and must not wait for a broker that does not answer.
-        Hedged(self.dialer.loop, ask, len(self.nodes()), lambda reply: self._asked(names, reply)).begin()
+        Attempt(
+            self,
+            AnyNode(self),
+            ApiKey.METADATA,
+            lambda _: request,
+            lambda reply: self._asked(names, reply),
+            client_id=self.dialer.client_id,
+            lane=Lane.SOON,
+            first=_FIRST_VERSION,
+            timeout_ms=self.config.request_timeout_ms,
+        ).begin()
 
     def _asked(self, names: Sequence[str], reply: Reply) -> None:
         if reply.error is ErrorCode.NONE:
@@ -358,13 +359,21 @@ class Cluster:
 
 
 class AnyNode(Target):
-    """Any broker."""
+    """Any broker, and others while it is silent. For what changes nothing."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._asked: list[Node] = []
+        """The brokers that were asked last, each once."""
+
+    @property
+    def choice(self) -> int:
+        return len(self._cluster.choice())
 
     def find(self, then: Callable[[Node | Reply], object]) -> None:
-        then(self._cluster.any_node())
+        node = self._cluster.any_node(but=self._asked)
+        self._asked = [node] if node in self._asked else [*self._asked, node]
+        then(node)
 
 
 class Controller(Target):
