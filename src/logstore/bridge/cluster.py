@@ -103,6 +103,8 @@ class ClusterQuestions:
         self._store = store
         self._broker = store.broker
         self.config = store.config
+        self.most_fetch_bytes = min(MAX_FETCH_BYTES, store.config.max_response_bytes // 2)
+        """Of one answer; there is something around its batches."""
         self._of_one_ms = min(_PARTITION_MS, store.config.request_timeout_ms)
         self._fetch_at = 0.0
 
@@ -207,9 +209,10 @@ class ClusterQuestions:
             )
         return found
 
-    def fetch(self, partitions: Sequence[FetchPartition], max_wait_ms: int) -> tuple[FetchedPartition, ...]:
+    def fetch(
+        self, partitions: Sequence[FetchPartition], max_wait_ms: int, max_bytes: int
+    ) -> tuple[FetchedPartition, ...]:
         """Batches of partitions, as they are in their logs. Each partition has its own error."""
-        max_bytes = min(MAX_FETCH_BYTES, self.config.max_response_bytes // 2)  # and what is around it
         request = FetchRequest(tuple(partitions), max_wait_ms, max_bytes=max_bytes)
         pending = self._broker.fetch(request)
         try:
@@ -229,7 +232,7 @@ class ClusterQuestions:
         Raises:
             RetriableError: and if the broker has not looked at the partition, as a quota is exceeded.
         """
-        (found,) = self.fetch([wanted], 0)
+        (found,) = self.fetch([wanted], 0, self.most_fetch_bytes)
         if found.error is ErrorCode.NONE and found.high_watermark < 0:
             raise RetriableError(
                 f"the broker has not looked at {wanted.partition} yet: a quota may be exceeded"

@@ -18,6 +18,7 @@ from logstore.errors import (
     OutOfOrderError,
     RecordTooLargeError,
 )
+from logstore.format.gathered import record_bytes
 from logstore.format.metadata import encode_base64_uuid
 from logstore.model import Isolation, OffsetAndMetadata, Record, TopicPartition
 from logstore.partition.log import Log
@@ -37,6 +38,9 @@ class Taken(NamedTuple):
     end_offset: int
     """Behind them, and behind markers and aborted records."""
     byte_count: int
+    """Of keys and values."""
+    carried_bytes: int
+    """Headers included."""
     skipped_count: int
     topic_id: uuid.UUID
     last: str
@@ -188,7 +192,7 @@ class PartitionPush:
 
     def renew(self) -> Taken:
         """The position once more, without records."""
-        return Taken(self.log, (), self.position, 0, 0, self.topic_id, self.last, self.target_id)
+        return Taken(self.log, (), self.position, 0, 0, 0, self.topic_id, self.last, self.target_id)
 
     def note_pushed(self, taken: Taken) -> None:
         """It was committed at the cluster."""
@@ -230,15 +234,18 @@ class PartitionPush:
     def _taken(self, start: int, end: int, most_bytes: int) -> Taken:
         skipped = start - self.position
         records: list[Record] = []
-        byte_count = 0
+        byte_count = carried_bytes = 0
         for record in self.log.read(start, end, isolation=Isolation.COMMITTED):
-            if byte_count >= most_bytes or len(records) >= _MOST_RECORDS:
+            if carried_bytes >= most_bytes or len(records) >= _MOST_RECORDS:
                 end = record.offset
                 break
             records.append(record)
             byte_count += len(record.key or b"") + len(record.value or b"")
+            carried_bytes += record_bytes(record.key, record.value, record.headers)
         last = _seal(records[-1]) if records else "" if skipped else self.last
-        return Taken(self.log, records, end, byte_count, skipped, self.topic_id, last, self.target_id)
+        return Taken(
+            self.log, records, end, byte_count, carried_bytes, skipped, self.topic_id, last, self.target_id
+        )
 
 
 def is_of_other_topic(committed: OffsetAndMetadata, target_id: uuid.UUID | None) -> bool:

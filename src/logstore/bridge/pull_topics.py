@@ -14,6 +14,7 @@ from typing import Final
 from logstore.arguments import check_flag, plain_text, shown
 from logstore.bridge.cluster import ClusterQuestions, ClusterTopic, ClusterTopics
 from logstore.bridge.followed_topics import FollowedTopics
+from logstore.bridge.pace import Pace
 from logstore.bridge.partition_copy import CopyCounts, PartitionCopy
 from logstore.bridge.progress import NOT_ASKED, PartitionProgress, PullProgress
 from logstore.bridge.trouble import OneRun, Trouble
@@ -106,6 +107,7 @@ class PullBridge:
             leader: its addresses, for a standby: it goes on without a topic that cannot be copied.
         """
         self._cluster = ClusterQuestions(source)
+        self._pace = Pace(self._cluster.most_fetch_bytes, self._cluster.config.request_timeout_ms)
         self._store = store
         self._topics = FollowedTopics(store, self._cluster, tuple(leader))
         self._is_standby = bool(leader)
@@ -139,8 +141,8 @@ class PullBridge:
         least twice a minute; with ``until_end`` for ``request_timeout_ms`` of the connection. A warning tells
         of partitions that nobody leads at the moment, too, and the others are copied meanwhile.
 
-        Cost: one fetch of up to 50 MiB at a time, and that of :meth:`.Log.append_replicated`. Memory: the
-        answer to a fetch.
+        Cost: one fetch at a time, of up to 50 MiB where the line is fast, and that of
+        :meth:`.Log.append_replicated`. Memory: the answer to a fetch.
 
         Returns:
             What was done in this run, and in earlier ones of this object.
@@ -268,7 +270,7 @@ class PullBridge:
         if not order:
             self._stopping.wait(_WAIT_MS / 1000)
             return until_end and not self._order
-        answers = self._cluster.fetch([each.wanted for each in order], 0 if until_end else _WAIT_MS)
+        answers = self._fetch(order, 0 if until_end else _WAIT_MS)
         for copy, answer in zip(order, answers, strict=True):
             if self._is_copied(copy):
                 self._attempt(copy.partition.topic, partial(copy.take, answer), copy)
@@ -279,6 +281,19 @@ class PullBridge:
         pairs = zip(order, answers, strict=True)
         is_all = all(copy.is_at_end(answer, all_empty=all_empty) for copy, answer in pairs)
         return until_end and is_all and not left_out
+
+    def _fetch(self, copies: Sequence[PartitionCopy], max_wait_ms: int) -> tuple[FetchedPartition, ...]:
+        began = time.monotonic()
+        try:
+            answers = self._cluster.fetch(
+                [each.wanted for each in copies], max_wait_ms, self._pace.step_bytes
+            )
+        except RetriableError:
+            self._pace.failed()
+            raise
+        byte_count = sum(len(answer.data) for answer in answers)
+        self._pace.took(byte_count, (time.monotonic() - began) * 1000)
+        return answers
 
     def _compare(self) -> None:
         for copy in self._order.copy():

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from logstore.arguments import check_flag, plain_text, shown, utf8_bytes
 from logstore.bridge.cluster import LATE_SECONDS, ClusterQuestions
+from logstore.bridge.pace import Pace
 from logstore.bridge.partition_push import PartitionPush, Taken, is_of_other_topic
 from logstore.bridge.progress import NOT_ASKED, PartitionProgress, PushProgress
 from logstore.bridge.pull_topics import REFRESH_MS, check_names
@@ -58,7 +59,7 @@ _COMMIT_AGAIN_SECONDS: Final = 3600.0
 """After so long the offset of a partition is committed again: a cluster forgets it after 7 days by default,
 that of each partition by itself."""
 _TRANSACTION_BYTES: Final = 16 * 1024 * 1024
-"""Of keys and values in a transaction: half of a producer's ``buffer_memory``."""
+"""Of records in a transaction, at most: half of a producer's ``buffer_memory``."""
 _CLOCK: Final = BootClock()
 _SETTINGS_TO_CREATE: Final = ("cleanup.policy", "max.message.bytes")
 """How long a cluster keeps records is for it to say."""
@@ -140,6 +141,13 @@ class PushBridge:
         self._cluster = ClusterQuestions(target)
         self._names = tuple(topics)
         self._config = config
+        limits_ms = (
+            config.transaction_timeout_ms,
+            config.delivery_timeout_ms,
+            config.request_timeout_ms,
+            self._cluster.config.request_timeout_ms,
+        )
+        self._pace = Pace(_TRANSACTION_BYTES, min(limits_ms))
         self._deletes = delete_pushed
         self._creates = create_topics
         self._parts: dict[TopicPartition, PartitionPush] = {}
@@ -172,8 +180,8 @@ class PushBridge:
         least twice a minute; with ``until_end`` for ``request_timeout_ms`` of the connection. Records of open
         transactions wait for their end; those of aborted ones are left out.
 
-        Cost: a transaction at the cluster and a flush here for what has come, up to 16 MiB; and that of
-        :meth:`.Producer.send`. Memory: ``buffer_memory`` of the producer.
+        Cost: a transaction at the cluster and a flush here for what has come, up to 16 MiB where the line is
+        fast; and that of :meth:`.Producer.send`. Memory: ``buffer_memory`` of the producer.
 
         Returns:
             What was done in this run, and in earlier ones of this object.
@@ -206,6 +214,7 @@ class PushBridge:
                 if self._run_with_producer(until_end):
                     return
             except RetriableError as error:
+                self._pace.failed()
                 self._trouble.note(error, limit_ms)
                 self._trouble.wait(self._stopping)
             except ClosedError as error:
@@ -308,6 +317,7 @@ class PushBridge:
                 error.add_note(f"another bridge pushes under the name of group {self.group!r}")
                 raise
             raise RetriableError(f"the transaction was aborted: {error}") from error
+        self._pace.took(sum(each.carried_bytes for each in taken), (_seconds() - began) * 1000)
         self._transactions += any(each.records or each.skipped_count for each in taken)
         for each in taken:
             self._note_pushed(each)
@@ -321,11 +331,11 @@ class PushBridge:
         """What comes next of each partition, the one with most left first; and the offsets of those of which
         nothing comes, if the cluster would forget them."""
         parts = sorted(self._parts.values(), key=lambda each: -each.look())
-        left, taken = _TRANSACTION_BYTES, []
+        left, taken = self._pace.step_bytes, []
         for part in parts:
             if left > 0 and (found := part.take(left)) is not None:
                 taken.append(found)
-                left -= found.byte_count
+                left -= found.carried_bytes
             elif _seconds() >= part.renew_at:
                 taken.append(part.renew())
         return taken
