@@ -19,6 +19,7 @@ from logstore.broker.transactions.requests import EndTransactionResult
 from logstore.clock import BootClock
 from logstore.config import TopicConfig
 from logstore.errors import (
+    DiskFullError,
     InvalidRecordError,
     OutOfOrderError,
     ProducerFencedError,
@@ -28,8 +29,10 @@ from logstore.errors import (
     UnknownTopicError,
     UsageError,
 )
+from logstore.logdir.directory import LogDirectory
 from logstore.model import Isolation, OffsetAndMetadata, Role
 from logstore.security import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
+from logstore.testing import FAULTS, FaultyFiles, MemoryFiles
 from logstore.wire.remote.broker import RemoteBroker
 from tests.bridge.histories import History
 from tests.bridge.test_pull import CALM, Ends, growing, wait_until
@@ -766,6 +769,37 @@ def test_two_with_one_name(ends):
     assert raised
     ends.push("t")
     assert committed(ends.cluster["t"]) == committed(source)
+
+
+def test_a_full_disk_gets_room_by_pushing(ends):
+    """An append that waits in memory for room is not pushed before it is on the disk; the others are."""
+    files = FaultyFiles(MemoryFiles())
+    with logstore.open("/device", config=CALM, files=files) as device:
+        log = device.create_topic("t")[0]
+        log.extend([b"1", b"2"])
+        log.flush()
+        log.append(b"waits")
+        files.fail(FAULTS["ENOSPC"], kinds=["write"], path=".log", times=None)
+        push = bridge.push(device, ends.remote, "t", name="edge", delete_pushed=True)
+        assert push.run(until_end=True).record_count == 2
+        assert log.log_start_offset == 2
+        files.heal()
+        log.flush()
+        assert push.run(until_end=True).record_count == 3
+
+
+def test_what_a_full_disk_keeps_from_being_durable_is_not_pushed(ends, monkeypatch):
+    ends.store.create_topic("t")[0].extend([b"1", b"2"])
+
+    def flush(directory, logs):
+        raise DiskFullError("no space left")
+
+    monkeypatch.setattr(LogDirectory, "flush", flush)
+    with pytest.raises(DiskFullError):
+        ends.push("t")
+    assert not list(ends.cluster["t"].read(isolation=COMMITTED))
+    monkeypatch.undo()
+    assert ends.push("t").record_count == 2
 
 
 def test_a_record_that_the_cluster_does_not_take(ends):

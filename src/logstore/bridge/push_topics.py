@@ -32,6 +32,7 @@ from logstore.config import TopicConfig, choose_settings
 from logstore.connected import RemoteStore
 from logstore.errors import (
     ClosedError,
+    DiskFullError,
     InvalidConfigError,
     InvalidTransactionStateError,
     LogstoreError,
@@ -299,7 +300,7 @@ class PushBridge:
         taken = self._take()
         if not taken:
             return False
-        self._store.directory.flush([each.log for each in taken])
+        self._flush(taken)
         transaction = producer.transaction()
         began = _seconds()
         try:
@@ -323,6 +324,15 @@ class PushBridge:
             self._note_pushed(each)
         self._note_here(each.partition for each in taken)
         return True
+
+    def _flush(self, taken: Sequence[Taken]) -> None:
+        """Make durable here what was taken. If the disk is full, appends that wait in memory for room are not
+        among that, and pushing may be what makes room."""
+        try:
+            self._store.directory.flush([each.log for each in taken])
+        except DiskFullError:
+            if any(each.log.durable_offset < each.end_offset for each in taken):
+                raise
 
     def _note_here(self, partitions: Iterable[TopicPartition]) -> None:
         self._notes.note({each: self._parts[each].position for each in partitions}, self._seen_ids)

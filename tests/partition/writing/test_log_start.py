@@ -1,5 +1,7 @@
 """Moving the log start (section 3.7 of the storage rules)."""
 
+import errno
+
 import pytest
 
 from logstore.errors import OffsetOutOfRangeError, StorageError, UsageError
@@ -31,6 +33,17 @@ def test_the_log_start_never_goes_back(log):
     add_batches(log, 5)
     log.delete_before(3)
     assert log.delete_before(1) == 3
+
+
+def test_it_makes_room_on_a_full_disk_while_records_wait(tmp_path):
+    files = WatchedFiles()
+    log = open_log(tmp_path / "t-0", files=files)
+    add_segments(log, 3)
+    log.append(b"waiting")
+    files.refuse("write", ".log", errno.ENOSPC)
+    assert log.delete_before(2) == 2
+    files.heal()
+    assert offsets_of(log) == bases_of(log) == [2, 3]
 
 
 def test_above_the_high_watermark_is_refused(log):

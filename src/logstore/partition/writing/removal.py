@@ -49,7 +49,7 @@ class Removal:
         with self._guard.own_lock(), self._guard as core:
             if not core.config.may_lose_its_front:
                 raise UsageError(f"{self._partition} is compacted only: cleanup_policy must contain delete")
-            self._gathering.drain_locked()
+            self._gathering.write_before_waiting_locked()  # a full disk takes them when there is room
             if offset > core.high_watermark:
                 raise OffsetOutOfRangeError(
                     f"offset {offset} is above the high watermark {core.high_watermark} of {self._partition}"
