@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import socket
+import ssl
 import struct
 import time
 
@@ -267,6 +270,47 @@ def test_tls(store, authority, certified):
             with pytest.raises((EOFError, OSError, CorruptionError)):
                 plain.receive(ApiKey.API_VERSIONS, 0)
         assert send(tls_settings(listener, authority)) == [21]
+
+
+def test_a_certificate_that_is_not_taken_is_a_login_that_fails(
+    store, authority, certified, tmp_path_factory, caplog
+):
+    """Who looks after the listener is told why, as the client may not be."""
+    caplog.set_level(logging.INFO, logger="logstore")
+    stranger = Authority(tmp_path_factory.mktemp("tls") / "other").certify("eve", "/CN=eve")
+    tls = ServerTls(*certified, client_ca=authority.root, require_client_certificate=True)
+
+    def told(name):
+        return [each.getMessage() for each in caplog.records if each.name == name]
+
+    with store.listen(tls=tls) as listener:
+        host, port = listener.address.split(":")
+        for shown, reason in (
+            (None, "PEER_DID_NOT_RETURN_A_CERTIFICATE"),
+            (stranger, "unable to get local issuer"),
+        ):
+            context = ssl.create_default_context(cafile=authority.root)
+            context.check_hostname = False
+            if shown is not None:
+                context.load_cert_chain(*shown)
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection((host, int(port))) as connected,
+                context.wrap_socket(connected) as secure,
+            ):
+                secure.recv(1)
+            eventually(lambda reason=reason: any(reason in each for each in told("logstore.audit")))
+        with socket.create_connection((host, int(port))) as plain:
+            plain.sendall(bytes(20))
+            eventually(
+                lambda: any(
+                    "is closed: TLS: " in each for each in told("logstore.wire.listener.connection")[2:]
+                )
+            )
+    assert all(
+        each.startswith("login failed: None from 127.0.0.1 by 'TLS': ") for each in told("logstore.audit")
+    )
+    assert len(told("logstore.audit")) == 2
 
 
 def test_a_certificate_says_who_a_client_is(store, authority, certified):

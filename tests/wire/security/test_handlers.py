@@ -94,10 +94,12 @@ class TestLogin:
             r"login failed: 'x\nlogin failed' from 10.0.0.1 by 'SCRAM-SHA-512': invalid credentials"
         ]
 
-    def test_an_unknown_mechanism(self, admin):
+    def test_an_unknown_mechanism(self, admin, audit):
         answer = admin.ask(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest("GSSAPI"))
         assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
         assert answer.mechanisms == admin.sasl.mechanisms
+        (line,) = audit.lines()
+        assert line.endswith("from 10.0.0.1 by 'GSSAPI': UNSUPPORTED_SASL_MECHANISM")
 
     def test_without_a_handshake(self, admin):
         answer = admin.ask(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(b""))

@@ -10,6 +10,7 @@ Lock: ``_lock`` guards whether it is parked. It is held for that alone.
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 import time
 from collections import deque
@@ -40,6 +41,7 @@ from logstore.wire.listener.login import MAX_BYTES_BEFORE, Login
 from logstore.wire.listener.transport import Transport, pieces_of
 from logstore.wire.listener.watch import Watch
 from logstore.wire.listener.workers import Workers
+from logstore.wire.security.audit import note_failed_login
 
 _CHUNK_BYTES: Final = 64 * 1024
 _LARGEST_CHUNK_BYTES: Final = 256 * 1024
@@ -52,6 +54,8 @@ overdue; kafkajs would go on for ever."""
 _LINGER_MS: Final = 5
 """How long a thread stays with a connection for its next request. To hand it over costs more than most
 requests."""
+_NO_CERTIFICATE: Final = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
+"""As OpenSSL calls it."""
 
 
 class _Park(Enum):
@@ -163,6 +167,9 @@ class Connection:
         except LogstoreError as error:  # what it sends cannot be read, or is not served
             inform("the connection of %s is closed: %s", self.call.host, error)
             park = None
+        except ssl.SSLError as error:
+            self._tell_of(error)
+            park = None
         except OSError:  # the client is gone
             park = None
         except BaseException:
@@ -176,6 +183,15 @@ class Connection:
             answer.pending.on_wake(self.resume)
         elif park is _Park.THROTTLE:
             self._watch.after(max(self._muted_until - time.monotonic(), 0.0), self.resume)
+
+    def _tell_of(self, error: ssl.SSLError) -> None:
+        """TLS has failed. A certificate that is not taken, or is missing, is a login that fails."""
+        reason = error.reason or str(error)
+        if isinstance(error, ssl.SSLCertVerificationError):
+            reason = error.verify_message
+        inform("the connection of %s is closed: TLS: %s", self.call.host, reason)
+        if isinstance(error, ssl.SSLCertVerificationError) or reason == _NO_CERTIFICATE:
+            note_failed_login(None, self.call.host, "TLS", reason)
 
     def _park(self, park: _Park) -> bool:
         """Returns whether there is still something to wait for."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from logstore.broker.codes import ErrorCode
 from logstore.wire.handlers.call import Call
 from logstore.wire.messages.security.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from logstore.wire.security.audit import note_failed_login
 
 
 def answer(call: Call, request: SaslHandshakeRequest, version: int) -> SaslHandshakeResponse:
@@ -12,7 +13,10 @@ def answer(call: Call, request: SaslHandshakeRequest, version: int) -> SaslHands
     :attr:`.SaslServer.has_failed`."""
     if call.sasl is None:
         return refuse(request, ErrorCode.ILLEGAL_SASL_STATE, version)
-    return SaslHandshakeResponse(call.sasl.handshake(request.mechanism), call.sasl.mechanisms)
+    code = call.sasl.handshake(request.mechanism)
+    if code is not ErrorCode.NONE:
+        note_failed_login(call.sasl.claimed, call.host, request.mechanism, code.name)
+    return SaslHandshakeResponse(code, call.sasl.mechanisms)
 
 
 def refuse(request: SaslHandshakeRequest, code: ErrorCode, version: int) -> SaslHandshakeResponse:
