@@ -10,7 +10,7 @@ import pytest
 import logstore
 from logstore import bridge
 from logstore.bridge.trouble import Trouble
-from logstore.errors import RetriableError
+from logstore.errors import RetriableError, UsageError
 
 
 def _bridges(remote, store):
@@ -53,3 +53,19 @@ def test_a_cluster_that_is_not_there_is_told_of_soon(tmp_path, monkeypatch):
                 progress = each.run()
                 assert time.monotonic() < began + 5
                 assert progress.trouble.startswith(listener.address)
+
+
+def test_a_list_of_topics_is_no_name(tmp_path):
+    with (
+        logstore.open(tmp_path) as store,
+        store.listen() as listener,
+        logstore.connect(listener.address) as remote,
+    ):
+        for make in (
+            lambda: bridge.pull(remote, store, ["a"]),
+            lambda: bridge.push(store, remote, ["a"], name="b"),
+        ):
+            with pytest.raises(
+                UsageError, match=re.escape("['a'] is no name of a topic; give each name by itself")
+            ):
+                make()

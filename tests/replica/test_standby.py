@@ -617,8 +617,10 @@ def test_a_full_disk_is_waited_for(leader, copy, monkeypatch):
     with leader.listen() as listener, replica.follow(copy, listener.address) as standby:
         eventually(lambda: "no space left" in (standby.progress.trouble or ""))
         assert standby.failure is None
+        leader["t"].extend([b"3"])
+        eventually(lambda: standby.progress.lag == 3)  # how far it is behind is seen all the same
         is_full.clear()
-        eventually(lambda: values(copy, "t") == [b"1", b"2"])
+        eventually(lambda: values(copy, "t") == [b"1", b"2", b"3"])
         eventually(lambda: standby.progress.trouble is None)
 
 

@@ -232,6 +232,7 @@ class PartitionCopy:
         check_answer(answer.error, f"fetching {self.partition} from offset {self.position}", answer.message)
         if answer.high_watermark < 0:
             return  # its leader has not answered yet
+        self._note_end(answer.high_watermark)  # first: it counts also if the disk does not take the records
         self._check_untouched()
         if answer.data:
             self._append(answer)
@@ -277,11 +278,13 @@ class PartitionCopy:
         self._counts.bytes += len(answer.data)
         self.position = log.log_end_offset
 
+    def _note_end(self, offset: int) -> None:
+        self.end_offset = offset
+        if self.goal is None:
+            self.goal = offset
+
     def _follow_bounds(self, answer: FetchedPartition) -> None:
         log = self.log
-        self.end_offset = answer.high_watermark
-        if self.goal is None:
-            self.goal = self.end_offset
         log.update_high_watermark(answer.high_watermark)
         start = answer.log_start_offset
         if start > log.log_start_offset and log.config.may_lose_its_front:

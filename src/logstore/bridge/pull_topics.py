@@ -80,7 +80,12 @@ def check_names(topics: Iterable[str]) -> tuple[str, ...]:
     """
     if isinstance(topics, str):
         raise UsageError(f"topics is {shown(topics)}; give a list of names, such as [{shown(topics)}]")
-    names = tuple(dict.fromkeys(plain_text(name) for name in topics))
+    given = [plain_text(name) for name in topics]
+    if lists := [name for name in given if isinstance(name, (list, tuple, set, frozenset))]:
+        raise UsageError(
+            f"{shown(lists[0])} is no name of a topic; give each name by itself: *{shown(lists[0])}"
+        )
+    names = tuple(dict.fromkeys(given))
     for name in names:
         check_topic_name(name)
         if name in INTERNAL_TOPICS:
