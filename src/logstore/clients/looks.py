@@ -12,7 +12,8 @@ import threading
 from typing import Final, NamedTuple
 
 from logstore.broker.broker import Broker
-from logstore.broker.pending import Pending, wait_for
+from logstore.broker.codes import ErrorCode
+from logstore.broker.pending import Answered, Pending, wait_for
 from logstore.broker.requests import (
     DescribeConfigsRequest,
     DescribeConfigsResult,
@@ -24,6 +25,9 @@ from logstore.broker.requests import (
 from logstore.clock import Clock
 
 _MOMENT_SECONDS: Final = 0.1
+_DENIED_MS: Final = 300_000
+"""After so long somebody who may not know the settings of a topic asks again: brokers note each such question
+in their audit. As often as Kafka's producers look."""
 
 
 class _Look(NamedTuple):
@@ -41,6 +45,8 @@ class Looks:
         self._max_age_ms = max_age_ms
         self._lock = threading.Lock()
         self._under_way: dict[str, _Look] = {}
+        self._denied: dict[str, tuple[DescribedConfig, int]] = {}
+        """Topics whose settings we may not know, the answer that said so, and when to ask again."""
 
     def look(self, topic: str) -> tuple[TopicMetadata, DescribedConfig] | None:
         """What the broker says of a topic; None if it has not answered, or another thread asks."""
@@ -61,9 +67,15 @@ class Looks:
     def _ask(self, topic: str) -> _Look:
         return _Look(
             self._broker.metadata(MetadataRequest((topic,))),
-            self._broker.describe_configs(DescribeConfigsRequest((topic,))),
+            self._ask_for_settings(topic),
             self._clock.monotonic_ms(),
         )
+
+    def _ask_for_settings(self, topic: str) -> Pending[DescribeConfigsResult]:
+        denied, until_ms = self._denied.get(topic, (None, 0))
+        if denied is not None and self._clock.monotonic_ms() < until_ms:
+            return Answered(DescribeConfigsResult((denied,)))
+        return self._broker.describe_configs(DescribeConfigsRequest((topic,)))
 
     def _answer(
         self, topic: str, look: _Look, seconds: float
@@ -73,4 +85,11 @@ class Looks:
         if metadata is None or settings is None:
             self._under_way[topic] = look
             return None
+        self._note_denied(topic, settings.topics[0], look.asked_ms)
         return metadata.topics[0], settings.topics[0]
+
+    def _note_denied(self, topic: str, found: DescribedConfig, asked_ms: int) -> None:
+        if found.error is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            self._denied.pop(topic, None)
+        elif topic not in self._denied or self._denied[topic][1] <= asked_ms:
+            self._denied[topic] = found, asked_ms + _DENIED_MS

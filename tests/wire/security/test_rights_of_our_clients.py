@@ -1,6 +1,8 @@
 """Our clients need no rights but those that other clients need. 0.5 s."""
 
 import contextlib
+import logging
+import time
 
 import pytest
 
@@ -43,6 +45,18 @@ def test_a_producer_may_write(store, connect):
         with pytest.raises((RecordTooLargeError, UsageError)):
             producer.send("t", bytes(2_500_000)).result(5)
     assert len(list(store["t"][0])) == 2
+
+
+def test_a_producer_does_not_ask_again_and_again_for_what_is_denied(store, connect, caplog):
+    """A broker notes each such question."""
+    caplog.set_level(logging.INFO, logger="logstore.audit")
+    store.create_topic("t")
+    with connect("t", Operation.WRITE).producer(metadata_max_age_ms=1, linger_ms=0) as producer:
+        for _ in range(20):
+            producer.send("t", b"x").result(5)
+            time.sleep(0.002)
+    denied = [each for each in caplog.records if "DESCRIBE_CONFIGS" in each.getMessage()]
+    assert 1 <= len(denied) <= 2
 
 
 def test_who_may_only_make_a_topic_is_told_that_it_is_made(store, connect):
