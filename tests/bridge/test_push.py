@@ -18,6 +18,7 @@ from logstore.broker.requests import ProducedPartition, ProduceResult
 from logstore.broker.transactions.requests import EndTransactionResult
 from logstore.clock import BootClock
 from logstore.config import TopicConfig
+from logstore.connected import Sasl
 from logstore.errors import (
     DiskFullError,
     InvalidRecordError,
@@ -769,6 +770,31 @@ def test_two_with_one_name(ends):
     assert raised
     ends.push("t")
     assert committed(ends.cluster["t"]) == committed(source)
+
+
+def test_a_password_that_was_changed_meanwhile(ends):
+    ends.cluster.users.set_password("edge", "old")
+    ends.store.create_topic("t")[0].extend([b"1"])
+    listener = ends.cluster.listen(sasl_enabled_mechanisms="SCRAM-SHA-256")
+    with logstore.connect(listener.address, sasl=Sasl(username="edge", password="old")) as remote:
+        push = bridge.push(ends.store, remote, "t", name="edge")
+        raised = []
+
+        def run():
+            with pytest.raises(UsageError) as caught:
+                push.run()
+            raised.append(str(caught.value))
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        wait_until(lambda: push.progress.record_count == 1)
+        ends.cluster.users.set_password("edge", "new")
+        listener.close()
+        with ends.cluster.listen(listener.address, sasl_enabled_mechanisms="SCRAM-SHA-256"):
+            ends.store["t"][0].extend([b"2"])
+            thread.join(20)
+    assert len(raised) == 1
+    assert "refuses" in raised[0], raised
 
 
 def test_a_full_disk_gets_room_by_pushing(ends):

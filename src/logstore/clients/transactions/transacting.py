@@ -383,6 +383,11 @@ class Transacting:
                 "the id was not used for longer than transactional.id.expiration.ms and is forgotten, or "
                 "deleted. Make a new producer"
             )
+        elif code is ErrorCode.SASL_AUTHENTICATION_FAILED:
+            why = (
+                "the broker refuses the login: the password was changed, or the user is gone. Connect with "
+                "one that holds"
+            )
         elif code in _FENCED:
             why = (
                 "another producer has taken the id, or the transaction was open for longer than "
