@@ -12,7 +12,7 @@ from logstore import bridge
 from logstore.bridge.pace import LEAST_BYTES, Pace
 from logstore.broker.pending import Promise, wait_for
 from logstore.wire.remote.broker import RemoteBroker
-from tests.bridge.test_pull import Ends
+from tests.bridge.test_pull import Ends, wait_until
 
 MOST = 50 * 2**20
 LIMIT_MS = 30_000
@@ -103,6 +103,25 @@ def test_a_pull_over_a_slow_line(ends, monkeypatch):
     with logstore.connect(ends.listener.address, request_timeout_ms=300) as remote:
         assert bridge.pull(remote, ends.store, "t").run(until_end=True).lag == 0
     assert ends.store["t"][0].log_end_offset == source[0].log_end_offset
+
+
+def test_a_wait_for_records_is_no_slow_line(ends, monkeypatch):
+    monkeypatch.setattr("logstore.bridge.pull_topics._WAIT_MS", 200)
+    source = ends.cluster.create_topic("t")
+    with logstore.connect(ends.listener.address, request_timeout_ms=600) as remote:
+        pull = bridge.pull(remote, ends.store, "t")
+        thread = threading.Thread(target=pull.run)
+        thread.start()
+        size = pull._pace.step_bytes
+        for number in range(1, 4):
+            time.sleep(0.19)
+            source[0].extend([b"x"])
+            wait_until(
+                lambda number=number: "t" in ends.store and ends.store["t"][0].log_end_offset == number
+            )
+        pull.stop()
+        thread.join()
+    assert pull._pace.step_bytes > size / 8  # a machine that is busy may be slow once
 
 
 def test_a_push_over_a_slow_line(ends, monkeypatch):

@@ -297,7 +297,10 @@ class PullBridge:
             self._pace.failed()
             raise
         byte_count = sum(len(answer.data) for answer in answers)
-        self._pace.took(byte_count, (time.monotonic() - began) * 1000)
+        elapsed_ms = (time.monotonic() - began) * 1000
+        if 2 * byte_count < self._pace.step_bytes:
+            elapsed_ms -= max_wait_ms  # the broker may have waited for more
+        self._pace.took(byte_count, elapsed_ms)
         return answers
 
     def _compare(self) -> None:
