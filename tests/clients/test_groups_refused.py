@@ -234,3 +234,18 @@ def test_offsets_that_are_damaged(tmp_path):
             for look in (lambda: list(store.groups()), lambda: store.groups()["g"], store.groups().values):
                 with pytest.raises(CorruptionError, match="__consumer_offsets-0"):
                     look()
+
+
+def test_a_consumer_without_an_assignor_of_its_group():
+    """Such as when a member of another program has died, or was there when the directory was copied."""
+    with logstore.open("/s", files=MemoryFiles()) as store:
+        store.create_topic("t")
+        with (
+            store.consumer("t", group="g", assignors=["range"]) as member,
+            store.consumer("t", group="g") as other,
+        ):
+            member.poll(timeout=1)
+            with pytest.raises(UsageError, match=r"Give it one of theirs, such as assignors=\['range'\]"):
+                other.poll(timeout=1)
+        with store.consumer("t", group="g") as other:
+            assert other.poll(timeout=0.1) == []

@@ -336,7 +336,14 @@ class Membership:
         if error is ErrorCode.FENCED_INSTANCE_ID:
             self._is_fenced = True
             raise self._fenced()
-        raise error_of(error, f"group {self._group!r} does not take the consumer: {message or error.name}")
+        why = message or error.name
+        if error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+            why += (
+                ": its members have none of the assignors of this one. Give it one of theirs, such as "
+                "assignors=['range']; or wait until they are gone: those that have died, or were there when "
+                "the directory was copied, count until their session time-out, 45 s by default"
+            )
+        raise error_of(error, f"group {self._group!r} does not take the consumer: {why}")
 
     def _fenced(self) -> FencedError:
         return FencedError(
