@@ -46,6 +46,16 @@ def test_steps_fit_the_line(bytes_a_second):
     )
 
 
+def test_a_line_of_long_ways_is_used():
+    """By satellite: a transaction takes several questions, each of which takes a while, small or not."""
+    pace, bytes_a_second = Pace(16 * 2**20, 60_000), 1_000_000
+    for _ in range(20):
+        size = pace.step_bytes
+        took_ms = 3_000 + size / bytes_a_second * 1000
+        pace.took(size, took_ms)
+    assert size / (took_ms / 1000) > bytes_a_second / 2
+
+
 def test_little_says_nothing_of_much():
     pace = Pace(MOST, LIMIT_MS)
     size = pace.step_bytes

@@ -9,7 +9,7 @@ from typing import Final
 FIRST_BYTES: Final = 256 * 1024
 """A fast line carries the most that there may be some steps later."""
 LEAST_BYTES: Final = 16 * 1024
-_QUICK: Final = 1 / 16
+_QUICK: Final = 1 / 8
 """Of the time that a step may take: if a step takes less, the next one may be twice as large."""
 _SLOW: Final = 1 / 4
 """If it takes more, the next one is half as large: the line may become slower still."""

@@ -145,8 +145,8 @@ class PushBridge:
         limits_ms = (
             config.transaction_timeout_ms,
             config.delivery_timeout_ms,
-            config.request_timeout_ms,
-            self._cluster.config.request_timeout_ms,
+            2 * config.request_timeout_ms,  # of which one carries a part of a transaction
+            2 * self._cluster.config.request_timeout_ms,
         )
         self._pace = Pace(_TRANSACTION_BYTES, min(limits_ms))
         self._deletes = delete_pushed
