@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from logstore.config import StoreConfig, TopicConfig
+from logstore.config import UNLIMITED, StoreConfig, TopicConfig
 from logstore.errors import ClosedError, ReopenRequiredError, StorageError
 from logstore.model import Isolation
 from logstore.partition.log import Log
@@ -183,6 +183,40 @@ def test_what_waits_for_flush_ms_is_flushed_in_the_background(tmp_path):
     run_background(log)
     assert log.durable_offset == 0
     log._context.clock.advance(1)
+    run_background(log)
+    assert log.durable_offset == 1
+
+
+@pytest.mark.parametrize("before_ms", [1_000_000, UNLIMITED])
+def test_what_waits_is_flushed_within_the_new_time_when_flush_ms_is_lowered(tmp_path, before_ms):
+    log = open_log(tmp_path / "t-0", flush_ms=before_ms)
+    add(log, b"a")
+    log.reconfigure(log.config.with_settings(flush_ms=1000))
+    log._context.clock.advance(999)
+    run_background(log)
+    assert log.durable_offset == 0
+    log._context.clock.advance(1)
+    run_background(log)
+    assert log.durable_offset == 1
+
+
+def test_what_comes_after_flush_ms_was_lowered_is_flushed_in_the_new_time(tmp_path):
+    log = open_log(tmp_path / "t-0", flush_ms=UNLIMITED)
+    add(log, b"a")
+    log.flush()
+    log.reconfigure(log.config.with_settings(flush_ms=1000))
+    for end in (2, 3):
+        add(log, b"b")
+        log._context.clock.advance(1000)
+        run_background(log)
+        assert log.durable_offset == end
+
+
+def test_a_higher_flush_ms_lets_what_waits_be_flushed_as_it_was_promised(tmp_path):
+    log = open_log(tmp_path / "t-0", flush_ms=1000)
+    add(log, b"a")
+    log.reconfigure(log.config.with_settings(flush_ms=UNLIMITED))
+    log._context.clock.advance(1000)
     run_background(log)
     assert log.durable_offset == 1
 

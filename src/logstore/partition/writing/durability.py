@@ -16,6 +16,7 @@ from logstore.partition.state.context import LogContext
 from logstore.partition.writing.gathering import Gathering
 from logstore.partition.writing.group_commit import GroupCommit
 from logstore.partition.writing.guard import Guard, reentered
+from logstore.schedule import Task
 from logstore.turns import Latch
 
 _RETRY_MS = 1_000  # between two background flushes of a file that cannot be opened
@@ -48,6 +49,8 @@ class Durability:
         self._waits = guard.core.waits
         self._gathering = gathering
         self._is_hurrying = False
+        self._coming: Task | None = None
+        """The background flush that was scheduled last."""
         self.commit = GroupCommit(self._flush_all, self._core)
         """One fsync for all threads that wait for one."""
 
@@ -133,9 +136,16 @@ class Durability:
         if not core.is_flush_coming and core.log_end_offset > core.durable_offset:
             core.is_flush_coming = True
             delay_ms = max(core.config.flush_ms, least_delay_ms)
-            self._context.scheduler.after(
+            self._coming = self._context.scheduler.after(
                 delay_ms, f"flush {self._partition}", self.background_flush, is_waiting=True
             )
+
+    def flush_sooner_locked(self) -> None:
+        """``flush_ms`` is less than it was: what waits is flushed within the new time."""
+        coming, self._core.is_flush_coming = self._coming, False
+        self.flush_soon_locked()
+        if coming is not None:
+            coming.cancel()
 
     def _flush_all(self) -> None:
         """The flush of a group commit: everything appended so far. If gathered records cannot be written, the

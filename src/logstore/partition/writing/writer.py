@@ -165,8 +165,11 @@ class LogWriter:
         """See :meth:`.Log.reconfigure`."""
         with self.guard.own_lock(), self.guard as core:
             self.gathering.drain_locked()
+            is_flushed_sooner = config.flush_ms < core.config.flush_ms
             core.config = config
             self.gathering.use(config)
+            if is_flushed_sooner:
+                self.durability.flush_sooner_locked()
 
     def expire_producers(self) -> int:
         """See :meth:`.Log.expire_producers`."""
