@@ -3,7 +3,7 @@
 A trace function counts the calls and lines that run in chosen modules, and raises at the Nth. It leaves out
 the places where Python raises no such exception: lines that only move values between names, attributes and
 branches, and the end of a ``with`` block. (The interpreter looks for signals when a function begins, when a
-call returns, and when it jumps back.) The instructions are those of Python 3.11.
+call returns, when a generator goes on, and when it jumps back.) The instructions are those of Python 3.11.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _QUIET_NAMES = """
     STORE_ATTR LOAD_DEREF STORE_DEREF LOAD_CLOSURE PUSH_NULL IS_OP UNARY_NOT RETURN_VALUE RERAISE POP_EXCEPT
     PUSH_EXC_INFO CHECK_EXC_MATCH RAISE_VARARGS JUMP_FORWARD POP_JUMP_FORWARD_IF_FALSE JUMP_IF_FALSE_OR_POP
     POP_JUMP_FORWARD_IF_TRUE POP_JUMP_FORWARD_IF_NONE POP_JUMP_FORWARD_IF_NOT_NONE JUMP_IF_TRUE_OR_POP
-    COPY_FREE_VARS MAKE_CELL
+    COPY_FREE_VARS MAKE_CELL YIELD_VALUE
 """
 _QUIET = frozenset(_QUIET_NAMES.split())
 """Instructions of Python 3.11 that neither call, compute nor jump back."""

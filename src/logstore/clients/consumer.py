@@ -28,7 +28,12 @@ from logstore.clients.settings import ConsumerConfig
 from logstore.clients.subscription import SubscribedTopics
 from logstore.clients.usable import Usable
 from logstore.clock import Clock, SystemClock
-from logstore.errors import InvalidConfigError, RetriableError, UsageError
+from logstore.errors import (
+    InvalidConfigError,
+    LogstoreError,
+    RetriableError,
+    UsageError,
+)
 from logstore.model import BoundToProcess, Isolation, Moment, OffsetAndMetadata, Record, TopicPartition
 from logstore.partition.arguments import check_isolation, check_offset, check_timeout
 from logstore.serializing import DecoderChoice, SerializedRecord
@@ -41,6 +46,7 @@ OnRebalance = Callable[[tuple[TopicPartition, ...]], object]
 :meth:`Consumer.close`."""
 
 T = TypeVar("T")
+U = TypeVar("U")
 F = TypeVar("F", bound=Sized)
 
 _UNSTABLE_MS = 20
@@ -107,6 +113,9 @@ class Consumer(BoundToProcess):
         )
         self._giving: tuple[Position | None, int] = None, 0
         """Whose records an iterator gives, if its ``seek_count`` is still that."""
+        self._taking: tuple[Position, int, int] | None = None
+        """Of what a poll takes records that its caller does not have yet, with the offset and the
+        ``seek_count`` before."""
         self._wake: Wake | None = None
         self._is_woken_up = False
         assigned = check_partitions(partitions)
@@ -276,6 +285,7 @@ class Consumer(BoundToProcess):
         self._check_has_partitions()
         self.counts.poll_count += 1
         timeout = None if timeout is None else check_timeout(timeout)
+        self._taking = None
         self._take_back()
         self._commits.commit_if_due()
         return self._polling(lambda left_ms: self._poll_now(left_ms, take), nothing, timeout)
@@ -297,6 +307,7 @@ class Consumer(BoundToProcess):
             self._look_for_partitions()
             position = self._positions.with_records()
             if position is not None:
+                self._taking = position, position.offset, position.seek_count
                 try:
                     found = take(position)
                 finally:
@@ -352,7 +363,30 @@ class Consumer(BoundToProcess):
 
     def _wait_for(self, polling: Polling[T]) -> T:
         """Wait in this thread."""
-        return self._usable.alone(polling.wait)
+        return self._wait_and(polling, _same)
+
+    def _wait_and(self, polling: Polling[T], use: Callable[[T], U]) -> U:
+        """Wait in this thread, and make something of what comes."""
+        try:
+            used = use(self._usable.alone(polling.wait))
+        except LogstoreError:
+            raise
+        except BaseException:  # an interrupt, such as Ctrl-C, comes in the middle of anything
+            self._fetch_anew()
+            raise
+        self._taking = None
+        return used
+
+    def _fetch_anew(self) -> None:
+        """What was fetched and did not get to the caller comes again, also what was about to."""
+        self._fetches.drop()
+        if self._taking is not None:
+            position, offset, seek_count = self._taking
+            if position.seek_count == seek_count:
+                position.offset = offset
+            self._positions.keep(position)
+        for position in self._positions:
+            position.go_to(position.offset)
 
     def _check_woken_up(self) -> None:
         """
@@ -368,7 +402,7 @@ class Consumer(BoundToProcess):
         records up to the present one, and so does the position when the loop is left. A :meth:`poll` or
         :meth:`drain` meanwhile takes what is next, and the loop goes on behind that."""
         while True:
-            yield from self.one_by_one(self.poll())
+            yield from self._wait_and(self.begin_poll(), self.one_by_one)
 
     def drain(self) -> Iterator[Any]:
         """Every record from here to the ends that the partitions have now, as the isolation shows them.
@@ -389,7 +423,8 @@ class Consumer(BoundToProcess):
         while any(
             self._at(each) < ends.get(each.partition, 0) and not each.is_paused for each in self._positions
         ):
-            found = self.poll(timeout=self.config.fetch_max_wait_ms / 1000)
+            polling = self.begin_poll(self.config.fetch_max_wait_ms / 1000)
+            found, records = self._wait_and(polling, lambda found: (found, self.one_by_one(found)))
             if not found and self._fetches.is_throttled and not self._may_wait:
                 raise RetriableError("a quota is exceeded; let the clock go on, and drain again")
             if not found:
@@ -397,9 +432,9 @@ class Consumer(BoundToProcess):
             partition = partition_of(found[0])
             end = ends.get(partition, 0)
             if found[-1].offset < end:
-                yield from self.one_by_one(found)
+                yield from records
                 continue
-            for record in self.one_by_one(found):
+            for record in records:
                 if record.offset >= end:
                     self._positions.of(partition).go_to(max(end, found[0].offset))
                     break
@@ -409,8 +444,14 @@ class Consumer(BoundToProcess):
         """Records of a poll. The position moves with each; those that are not used come again."""
         position = self._positions.get(partition_of(found[0])) if found else None
         if position is None:
+            return iter(())
+        position.begin_one_by_one(found[0].offset)
+        self._giving = position, position.seek_count
+        return self._each(found, *self._giving)
+
+    def _each(self, found: list[Any], position: Position, seek_count: int) -> Iterator[Any]:
+        if position.seek_count != seek_count:
             return
-        self._giving = position, (seek_count := position.begin_one_by_one())
         try:
             for record in found:
                 position.offset = record.offset + 1
@@ -650,3 +691,7 @@ class Consumer(BoundToProcess):
     def __repr__(self) -> str:
         of = "" if self.group is None else f" of group {self.group!r}"
         return f"<Consumer{of}: {len(self._positions)} partitions>"
+
+
+def _same(found: T) -> T:
+    return found

@@ -147,24 +147,30 @@ class Position:
             self.go_to(self.offset)
             raise
 
-    def begin_one_by_one(self) -> int:
-        """The caller gives what was taken one by one, and moves :attr:`offset` with each record. Returns the
-        ``seek_count`` with which that ends."""
-        self._behind = self.offset
-        return self.seek_count
+    def begin_one_by_one(self, offset: int) -> None:
+        """The caller gives what was taken one by one, from an offset on, and moves :attr:`offset` with each
+        record. It ends with another ``seek_count``."""
+        self._behind, self.offset = self.offset, offset
 
     def end_one_by_one(self) -> None:
-        """Of what was given one by one, the records that :attr:`offset` has not passed come again."""
-        passed, self.offset = self.offset, self._behind
-        self.seek_count += 1
-        self.give_back(passed)
+        """Of what was given one by one, the records that :attr:`offset` has not passed come again. An
+        interrupt leaves it as it was, to be ended again."""
+        back, taken = self._from(self.offset)
+        rest, seek_count = back + self._rest, self.seek_count + 1
+        offset = back[0].offset if back else self._behind
+        self.offset, self._rest, self._taken, self.seek_count = offset, rest, taken, seek_count
 
     def give_back(self, offset: int = 0) -> None:
         """Of the records that were taken last, those from an offset on come again."""
-        back = [record for record in self._taken if record.offset >= offset]
+        back, taken = self._from(offset)
         if back:
             self.offset = back[0].offset
-            self._rest, self._taken = back + self._rest, self._taken[: -len(back)]
+            self._rest, self._taken = back + self._rest, taken
+
+    def _from(self, offset: int) -> tuple[list[Record], list[Record]]:
+        """The records that were taken last, from an offset on; and those before it."""
+        back = [record for record in self._taken if record.offset >= offset]
+        return back, self._taken[: len(self._taken) - len(back)]
 
 
 class Positions:
@@ -221,6 +227,10 @@ class Positions:
     def move_last(self, position: Position) -> None:
         """The others are read before it is read again."""
         self._all[position.partition] = self._all.pop(position.partition)
+
+    def keep(self, position: Position) -> None:
+        """Have it still, although :meth:`move_last` was interrupted."""
+        self._all[position.partition] = position
 
     def to_fetch(self) -> list[Position]:
         """Those of which nothing waits, that have a position, and are not paused."""
