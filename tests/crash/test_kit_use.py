@@ -90,6 +90,29 @@ def test_a_session_that_failed_fails_again():
         reproduce(Broken(), error.rule)
 
 
+class Forgetful(Careful):
+    """Goes by what was said, and does again what was done and not said yet."""
+
+    def session(self, files, said, rng):
+        with logstore.open("/store", files=files, clock=ManualClock()) as store:
+            orders = store.require_topic("orders")
+            for order in (b"first", b"second"):
+                if order not in said:
+                    orders.append(order, flush=True)
+                    files.note(order)
+
+    def check(self, files, said):
+        found = values_on(files)
+        assert len(found) == len(set(found)), f"twice: {found}"
+
+
+def test_a_session_after_one_that_was_cut_between_what_it_does_and_what_it_says():
+    error = failure_of(Forgetful(), depth=2, max_states=500, chained_share=1)
+    assert "twice: [b'first', b'first'" in str(error)
+    with pytest.raises(CrashError, match="twice"):
+        reproduce(Forgetful(), error.rule)
+
+
 @pytest.mark.parametrize(
     "rule", ["", "nonsense", "1 > ", "1 > x:", "1 > -1:", "1 > 99999:", "1 > 20:9.9.9.9.9", "1 > 20:50"]
 )

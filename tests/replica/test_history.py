@@ -119,3 +119,15 @@ def test_readers():
     assert reading("a", "b", "c") == reading("b", "c") == reading("a", "b", "back", "a", "b", "c") == set()
     assert reading("a", "c") == {Kind.SKIPPED}
     assert reading("a", "b", "a") == {Kind.BACKWARDS}
+
+
+@pytest.mark.parametrize("is_once", [True, False])
+def test_two_values_at_one_offset(is_once):
+    history = History()
+    for value in ("a", "b"):
+        history.sent("client", value)
+        history.acknowledged(value, "p0", 3)
+    logs = {"p0": [(3, "a"), (3, "b")]}
+    assert [str(each) for each in history.check(logs, is_once=is_once)] == [
+        "duplicate: 'a' and 'b' are both at p0:3"
+    ]

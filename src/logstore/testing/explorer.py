@@ -104,6 +104,8 @@ class _Exploration:
     chained_share: float
     explored: Explored = field(default_factory=Explored)
     _seen: set[int] = field(default_factory=set)
+    _fair_count: float = 0
+    """How many states may have been checked so far, if those to come are to have as many."""
 
     def run(self, image: Image, said: Sequence[Any], rule: str, depth: int) -> None:
         """Run a session on an image, and cut it after each of its operations."""
@@ -120,9 +122,11 @@ class _Exploration:
             else:
                 states.follow(entry)
                 self.explored.point_count += 1
+            if depth == 1:
+                self._fair_count = self.max_states * (point + 1) / len(trace)
             cut = _Cut(states, said, trace, point, rule)
             if point + 1 < len(trace) and isinstance(trace[point + 1], Note):
-                self._check_in_front_of_note(cut, max(limit // 4, 2))
+                self._check_in_front_of_note(cut, max(limit // 4, 2), depth)
                 continue  # the same disks are checked after the note
             for choices in states.choices(limit, rng):
                 if self.explored.state_count >= self.max_states:
@@ -136,13 +140,15 @@ class _Exploration:
         budget = self.max_states >> 3 * (depth - 1)
         return max(min(self.states_per_point, budget // max(point_count, 1)), 2)
 
-    def _check_in_front_of_note(self, cut: _Cut, limit: int) -> None:
+    def _check_in_front_of_note(self, cut: _Cut, limit: int, depth: int) -> None:
         """Check some states without the coming note too: the note may allow what must not have happened
-        yet."""
+        yet, and the next session may do again what it was to say."""
         rng = random.Random(f"in front of the note {cut.rule} > {cut.point}")
         for choices in cut.states.choices(limit, rng):
             self.explored.stricter_count += 1
-            self._hold(cut, choices, cut.states.image(choices))
+            image = cut.states.image(choices)
+            self._hold(cut, choices, image)
+            self._go_on(cut, choices, image, depth)
 
     def _check(self, cut: _Cut, choices: Choices, depth: int) -> None:
         image = cut.states.image(choices)
@@ -153,8 +159,13 @@ class _Exploration:
         self._seen.add(key)
         self.explored.state_count += 1
         self._hold(cut, choices, image)
+        self._go_on(cut, choices, image, depth)
+
+    def _go_on(self, cut: _Cut, choices: Choices, image: Image, depth: int) -> None:
+        """Run another session on some of the states, the last ones as often as the first."""
         rule = cut.rule_of(choices)
-        if depth < self.depth and random.Random(f"chain {rule}").random() < self.chained_share:
+        is_fair = depth < self.depth and self.explored.state_count <= self._fair_count
+        if is_fair and random.Random(f"chain {rule}").random() < self.chained_share:
             self.run(image, cut.said, rule, depth + 1)
 
     def _hold(self, cut: _Cut, choices: Choices, image: Image) -> None:
@@ -183,7 +194,8 @@ def explore(
             suffice for all operations.
         max_states: how many states to check before stopping.
         depth: how many power cuts may follow each other.
-        chained_share: the share of the states that get another session, which is cut again.
+        chained_share: the share of the states that get another session, which is cut again. Where
+            ``max_states`` does not suffice for all of these, they are spread over the first session.
 
     Raises:
         CrashError: for the first state that the scenario does not accept.

@@ -34,7 +34,7 @@ class Kind(StrEnum):
     PHANTOM = "phantom"
     """It is there, or was read, and was never sent, or was refused or aborted."""
     DUPLICATE = "duplicate"
-    """It is there twice."""
+    """It is there twice, or shares its offset with another one."""
     MOVED = "moved"
     """It was acknowledged or read at another offset than it has in the end."""
     REORDERED = "reordered"
@@ -51,9 +51,9 @@ class Anomaly(NamedTuple):
     """One thing that is wrong."""
 
     kind: Kind
-    """A text: ``lost``, ``phantom`` (never sent, or refused), ``duplicate``, ``moved`` (is elsewhere than was
-    told), ``reordered`` (in front of what was acknowledged before it was sent), ``out of order`` (of one
-    client), ``skipped`` or ``backwards`` (by a reader)."""
+    """A text: ``lost``, ``phantom`` (never sent, or refused), ``duplicate`` (twice, or where another one is),
+    ``moved`` (is elsewhere than was told), ``reordered`` (in front of what was acknowledged before it was
+    sent), ``out of order`` (of one client), ``skipped`` or ``backwards`` (by a reader)."""
     what: str
     """In words: which value, and where."""
 
@@ -144,6 +144,7 @@ class History:
                 for offset, value in log:
                     places[value].append(_Place(partition, offset))
             found = [
+                *_check_offsets(final),
                 *self._check_writes(places, is_once=is_once),
                 *self._check_real_time(places),
                 *self._check_reads(final, places),
@@ -225,6 +226,15 @@ class History:
             have = _shown(*places[value]) if value in places else "nowhere"
             return Anomaly(Kind.MOVED, f"{reader} has read {value!r} at {_shown(at)}, and it is at {have}")
         return None
+
+
+def _check_offsets(final: Mapping[Partition, list[tuple[int, Hashable]]]) -> Iterator[Anomaly]:
+    """Whether each offset has one value."""
+    for partition, log in final.items():
+        for (offset, value), (next_offset, next_value) in pairwise(log):
+            if offset == next_offset and value != next_value:
+                at = _shown(_Place(partition, offset))
+                yield Anomaly(Kind.DUPLICATE, f"{value!r} and {next_value!r} are both at {at}")
 
 
 class _Log:
