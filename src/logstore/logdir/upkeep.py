@@ -185,10 +185,17 @@ def flush_each(logs: Sequence[Log], files: Files) -> None:
     """
     at_a_time = 1
     if _is_long(logs):  # usually false; what follows takes time
-        waiting = [log for log in logs if not log.is_closed and log.durable_offset < log.log_end_offset]
+        waiting = [log for log in logs if _is_behind(log)]
         if _is_long(waiting):
             at_a_time = min(len(waiting), flushed_at_a_time(files))
     for_each(Log.flush, logs, at_a_time=at_a_time)
+
+
+def _is_behind(log: Log) -> bool:
+    try:
+        return not log.is_closed and log.durable_offset < log.log_end_offset
+    except ClosedError:
+        return False  # meanwhile, as by the deletion of its topic
 
 
 def _is_long(logs: Iterable[Log]) -> bool:

@@ -3,6 +3,7 @@ to."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
@@ -23,6 +24,7 @@ from logstore.broker.transactions.requests import Done
 from logstore.broker.transactions.states import TransactionState, state_of_number
 from logstore.broker.transactions.transaction import NewProducerId, Transaction
 from logstore.errors import (
+    ClosedError,
     CorruptionError,
     LogstoreError,
     ProducerFencedError,
@@ -232,9 +234,21 @@ class LocalLogs:
         for log in self._directory.logs():
             if log.role is Role.FOLLOWER:
                 continue  # they are of its leader's producers
-            for producer_id, (epoch, _) in log.open_transactions().items():
+            for producer_id, (epoch, _) in open_transactions_of(self._directory, log).items():
                 found.setdefault(producer_id, {})[log.partition] = epoch
         return found
+
+
+def open_transactions_of(directory: LogDirectory, log: Log) -> dict[int, tuple[int, int]]:
+    """See :meth:`.Log.open_transactions`. None, if the topic was deleted meanwhile."""
+    try:
+        return log.open_transactions()
+    except ClosedError:
+        with contextlib.suppress(UnknownTopicError):
+            if (reopened := directory.log(log.partition)) is not log:
+                return reopened.open_transactions()
+            raise
+        return {}
 
 
 def _when_durable(directory: LogDirectory, waits: list[tuple[Log, int]], done: Done[ErrorCode]) -> None:

@@ -8,6 +8,7 @@ from logstore.broker.broker import Broker
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import error_of
 from logstore.broker.pending import wait_for
+from logstore.broker.storing.transactions import open_transactions_of
 from logstore.broker.transactions.requests import DescribedTransaction, ListTransactions
 from logstore.broker.transactions.states import Event, next_state
 from logstore.errors import InvalidTransactionStateError, LogstoreError, RetriableError, UnknownTopicError
@@ -62,7 +63,7 @@ def statuses(directory: LogDirectory, broker: Broker) -> list[TransactionStatus]
     for log in sorted(directory.logs(), key=lambda log: log.partition):
         if log.role is Role.FOLLOWER:
             continue  # what is open in a copy ends with its leader's markers
-        for producer_id, (epoch, first_offset) in log.open_transactions().items():
+        for producer_id, (epoch, first_offset) in open_transactions_of(directory, log).items():
             if (producer_id, log.partition) not in cared_for:
                 since_ms = _time_of(log, first_offset)
                 found.append(
