@@ -124,6 +124,36 @@ def test_time_is_up(rig):
     assert committed(rig) == [b"again"]
 
 
+@pytest.mark.parametrize("ms", [0, 15_000], ids=["before it is seen", "later"])
+def test_time_is_up_although_the_clock_was_set_back(rig, ms):
+    """By an hour, for which readers of committed records waited."""
+    slow = Transactional(rig, timeout_ms=20_000)
+    assert slow.start() is OK
+    assert slow.send(b"slow") is OK
+    rig.pass_time(ms)
+    rig.clock.jump(-3_600_000)
+    for _ in range(2 - ms // 10_000):
+        rig.pass_time(10_000)
+    assert described(rig).state is TransactionState.ONGOING
+    for _ in range(2):
+        rig.pass_time(10_000)
+    for _ in range(5):
+        rig.pass_time(0)
+    assert described(rig).state is TransactionState.COMPLETE_ABORT
+    assert slow.end() is ErrorCode.PRODUCER_FENCED
+
+
+def test_the_time_of_each_transaction_is_its_own_although_the_clock_was_set_back(rig):
+    producer = Transactional(rig, timeout_ms=20_000)
+    assert producer.start() is OK
+    rig.clock.jump(-3_600_000)
+    for number in range(6):
+        assert producer.send(b"%d" % number) is OK
+        rig.pass_time(10_000)
+        assert producer.end() is OK
+    assert len(committed(rig)) == 6
+
+
 def test_each_transaction_has_its_epoch_where_the_client_can(rig, newer):
     for epoch in range(3):
         assert newer.epoch == epoch

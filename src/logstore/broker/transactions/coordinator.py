@@ -23,7 +23,7 @@ taken first. Neither is held during a call to the storage.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, Protocol, TypeVar
 
@@ -113,6 +113,14 @@ class TransactionLogs(Protocol):
         ...
 
 
+_Open = tuple[int, int, int]
+"""An open transaction: id and epoch of its producer, and when it began."""
+
+
+def _open_name(known: Transaction) -> _Open:
+    return known.producer_id, known.producer_epoch, known.start_ms
+
+
 class _Entry:
     """One transactional id. It stays when the id is forgotten: a caller may be about to use it."""
 
@@ -178,6 +186,7 @@ class TransactionCoordinator:
         self._config = config
         self._new_producer_id = new_producer_id
         self._entries: dict[str, _Entry] = {}
+        self._open_since: dict[_Open, int] = {}
         self._lock = threading.Lock()
         """Guards the entries, not what they hold."""
         self._unstored: set[_Entry] = set()
@@ -380,14 +389,32 @@ class TransactionCoordinator:
         expiration_ms = self._config.transactional_id_expiration_ms
         with self._lock:
             entries = list(self._entries.values())
+        self._open_since = open_since = self._look_at_open(entries, now_ms)
+
+        def step(known: Transaction | None) -> Step:
+            return expire(known, now_ms, expiration_ms, self._open_ms(open_since, known))
+
+        for entry in entries:
+            if not entry.is_changing and step(entry.transaction).after is not None:
+                self._ask(entry, step, lambda error, _: None)
+
+    def _look_at_open(self, entries: Iterable[_Entry], now_ms: int) -> dict[_Open, int]:
+        """Since when each open transaction was seen to be open, by the monotonic clock: the clock that says
+        when it began may be set back."""
+        monotonic_ms = self._timers.monotonic_ms()
+        interval_ms = self._config.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        found = {}
         for entry in entries:
             known = entry.transaction
-            if not entry.is_changing and expire(known, now_ms, expiration_ms).after is not None:
-                self._ask(
-                    entry,
-                    lambda known: expire(known, now_ms, expiration_ms),
-                    lambda error, _: None,
-                )
+            if known is not None and known.state is TransactionState.ONGOING:
+                first_seen_ms = monotonic_ms - min(max(now_ms - known.start_ms, 0), interval_ms)
+                name = _open_name(known)
+                found[name] = self._open_since.get(name, first_seen_ms)
+        return found
+
+    def _open_ms(self, open_since: Mapping[_Open, int], known: Transaction | None) -> int:
+        since_ms = None if known is None else open_since.get(_open_name(known))
+        return 0 if since_ms is None else self._timers.monotonic_ms() - since_ms
 
     # Changing
 

@@ -217,12 +217,13 @@ def as_restored(stored: Transaction) -> Transaction:
     return stored._replace(last_epoch=stored.producer_epoch - 1)
 
 
-def expire(known: Transaction | None, now_ms: int, expiration_ms: int) -> Step:
-    """The time: abort a transaction that is open for too long, forget an id that was not used for long."""
+def expire(known: Transaction | None, now_ms: int, expiration_ms: int, open_ms: int = 0) -> Step:
+    """The time: abort a transaction that is open for too long, forget an id that was not used for long.
+    ``open_ms``: so long it was seen to be open, whatever the clock says."""
     if known is None:
         return _NONE
     if known.state is TransactionState.ONGOING:
-        if now_ms - known.start_ms > known.timeout_ms:
+        if max(now_ms - known.start_ms, open_ms) > known.timeout_ms:
             return Step(ErrorCode.NONE, fence(known, now_ms))
     elif not known.state.is_ending and now_ms - known.last_update_ms > expiration_ms:
         return Step(ErrorCode.NONE, known._replace(state=next_state(known.state, Event.EXPIRES)))
