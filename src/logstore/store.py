@@ -1189,9 +1189,13 @@ class Store(BoundToProcess, Mapping[str, Topic]):
 
         Raises:
             StorageError: something could not be made durable.
+            UsageError: a signal handler, a finalizer or a callback that has interrupted a change of a log
+                calls this; nothing was done.
         """
         if self._directory.context.fork_flag.is_forked:
             return
+        if isinstance(self._directory, LogDirectory):
+            self._directory.check_not_within()
         with self._broker_lock:
             counted, consumers = self._client_counts, list(self._consumers)
             listeners = list(self._listeners)

@@ -50,7 +50,7 @@ from logstore.logdir.identity import (
     prepare_directory,
 )
 from logstore.logdir.topics import NewTopic, TopicTable
-from logstore.logdir.upkeep import Upkeep, flush_each, for_each
+from logstore.logdir.upkeep import Upkeep, check_not_within, flush_each, for_each
 from logstore.model import Role, TopicPartition
 from logstore.partition.log import Log, open_log
 from logstore.partition.recovery.loaded import RecoveryReport
@@ -889,9 +889,11 @@ class LogDirectory:
         Raises:
             StorageError: something could not be made durable. Everything is closed anyway; the next open
                 recovers.
+            UsageError: this thread changes one of the logs; nothing was done.
         """
         if (self._is_closed and not self.context.home.is_held) or self.context.fork_flag.is_forked:
             return
+        self.check_not_within()
         self._is_closed = True
         self._stop_background()
         with self._lock:
@@ -904,6 +906,10 @@ class LogDirectory:
                 if all(log.is_closed for log in self.logs()):
                     self.context.home.release()
 
+    def check_not_within(self) -> None:
+        """See :func:`~logstore.logdir.upkeep.check_not_within`."""
+        check_not_within(self.logs(), flushes=False)  # a log is closed beside its flush
+
     def _stop_background(self) -> None:
         with self._lock:  # no other thread creates a cleaner afterwards
             cleaner = self._cleaner
@@ -914,7 +920,8 @@ class LogDirectory:
     def _close_locked(self) -> None:
         self._topics.remove_directories(self._gone)
         try:
-            for_each(_close_log, self.logs(), at_a_time=flushed_at_a_time(self._files))
+            at_a_time = flushed_at_a_time(self._files)
+            for_each(_close_log, self.logs(), at_a_time=at_a_time, flushes=False)
         finally:
             self.context.home.store_checkpoints()
         self._topics.store_marked()

@@ -165,8 +165,18 @@ class _Round:
             raise
 
 
-def for_each(action: Callable[[Log], object], logs: Iterable[Log], *, at_a_time: int = 1) -> None:
-    """:func:`take_turns`, ignoring logs that were closed meanwhile, such as those of deleted topics."""
+def for_each(
+    action: Callable[[Log], object], logs: Iterable[Log], *, at_a_time: int = 1, flushes: bool = True
+) -> None:
+    """:func:`take_turns`, ignoring logs that were closed meanwhile, such as those of deleted topics.
+    ``flushes``: the action may wait for a flush of the log.
+
+    Raises:
+        UsageError: this thread changes one of the logs: see :func:`check_not_within`.
+    """
+    logs = list(logs)
+    if at_a_time > 1:
+        check_not_within(logs, flushes=flushes)
 
     def act(log: Log) -> None:
         try:
@@ -175,6 +185,20 @@ def for_each(action: Callable[[Log], object], logs: Iterable[Log], *, at_a_time:
             return
 
     take_turns(act, logs, at_a_time=at_a_time)
+
+
+def check_not_within(logs: Iterable[Log], *, flushes: bool) -> None:
+    """
+    Args:
+        flushes: whether what follows may wait for a flush of a log.
+
+    Raises:
+        UsageError: the call comes from a signal handler, a finalizer or a callback that has interrupted a
+            change of one of the logs, or its flush. Other threads would wait for that, and this thread for
+            them.
+    """
+    for log in logs:
+        log.writer.check_not_within(flushes=flushes)
 
 
 def flush_each(logs: Sequence[Log], files: Files) -> None:

@@ -94,11 +94,7 @@ class GroupCommit:
         """
         if self._log.durable_offset >= offset:
             return
-        if self._is_in_lock() or (self._is_flushing and self._leader == threading.get_ident()):
-            raise UsageError(
-                "this thread is flushing the same log already: this call comes from a signal handler or a "
-                "finalizer that has interrupted it. Let the handler set a flag, and flush elsewhere"
-            )
+        self.check_not_within()
         place = _Place(offset)
         try:
             if not self._leads_or_lines_up(place):
@@ -114,6 +110,19 @@ class GroupCommit:
             except BaseException:
                 self._leave(place)  # interrupted: finish it, or all others wait forever
                 raise
+
+    def check_not_within(self) -> None:
+        """
+        Raises:
+            UsageError: this thread flushes the log, or waits for that, and is interrupted.
+        """
+        me = threading.get_ident()
+        is_waiting = any(place.thread == me for place in self._waiting)
+        if is_waiting or self._is_in_lock() or (self._is_flushing and self._leader == me):
+            raise UsageError(
+                "this thread is flushing the same log already: this call comes from a signal handler or a "
+                "finalizer that has interrupted it. Let the handler set a flag, and flush elsewhere"
+            )
 
     def _leads_or_lines_up(self, place: _Place) -> bool:
         """Lead if no thread does, else line up. Returns False if there is a signal to wait for."""

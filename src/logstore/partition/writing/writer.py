@@ -177,6 +177,17 @@ class LogWriter:
             expiration_ms = self.context.config.producer_id_expiration_ms
             return core.producers.remove_expired(self.context.clock.now_ms(), expiration_ms)
 
+    def check_not_within(self, *, flushes: bool) -> None:
+        """For calls whose other threads would wait for what this thread does. ``flushes``: also for a flush.
+
+        Raises:
+            UsageError: this thread changes or flushes the log, and is interrupted.
+        """
+        if self.guard.is_held_here():
+            raise reentered(self.partition)
+        if flushes:
+            self.durability.commit.check_not_within()
+
     def check_writable(self) -> None:
         """See :meth:`.Log.check_writable`."""
         with self.guard.lock:

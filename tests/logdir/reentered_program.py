@@ -1,0 +1,38 @@
+"""Calls a method of a store in the middle of a write and of a flush, as a signal handler may. Arguments: a
+directory, the method, and the operation of a file in which it is called."""
+
+import sys
+
+import logstore
+from logstore.errors import ClosedError, UsageError
+from logstore.logdir import directory, upkeep
+from tests.partition.helpers_rules import WatchedFiles
+
+path, method, moment = sys.argv[1:]
+for each in (directory, upkeep):
+    each.flushed_at_a_time = lambda files: 8  # as on a disk
+upkeep._is_long = lambda logs: True
+files = WatchedFiles()
+store = logstore.open(path, files=files)
+topic = store.create_topic("t", partitions=3)
+for log in topic:
+    log.extend([b"a"])
+
+
+def before(operation, path):
+    if operation == moment and path.endswith("t-1/00000000000000000000.log"):
+        files.before = lambda operation, path: None
+        try:
+            getattr(store, method)()
+        except UsageError as error:
+            print("refused:", str(error)[:40])
+
+
+files.before = before
+try:
+    topic[1].extend([b"b"], flush=True)
+    topic[1].extend([b"c"], flush=True)
+except ClosedError:
+    print("closed")
+store.close()
+print([record.value for record in logstore.open(path, read_only=True)["t"][1].read()])
