@@ -96,7 +96,7 @@ class TestLibrdkafka:
         config = servers.store["t"].config
         assert change(TOPIC, "t", "flush.ms", "7", AlterConfigOpType.SET) is None
         assert change(TOPIC, "t", "cleanup.policy", "compact", AlterConfigOpType.APPEND) is None
-        assert servers.store["t"].config == config.with_settings(flush_ms=7, cleanup_policy="compact,delete")
+        assert servers.store["t"].config == config.with_settings(flush_ms=7, cleanup_policy="delete,compact")
         assert change(TOPIC, "t", "flush.ms", None, AlterConfigOpType.DELETE) is None
         assert change(TOPIC, "t", "flush.ms", "x", AlterConfigOpType.SET) == "INVALID_CONFIG"
         assert change(BROKER, "0", "log.retention.ms", "7", AlterConfigOpType.SET) == "INVALID_REQUEST"

@@ -144,7 +144,7 @@ class TestChangingSettings:
         policy = "cleanup.policy"
         first = self.change(rig, ("flush.ms", SET, "7"), (policy, APPEND, "compact"))
         assert first[:2] == (NONE, None)
-        assert self.config(rig) == TopicConfig(flush_ms=7, cleanup_policy="compact,delete")
+        assert self.config(rig) == TopicConfig(flush_ms=7, cleanup_policy="delete,compact")
         second = self.change(rig, ("flush.ms", DELETE, None), (policy, SUBTRACT, "delete"))
         assert second[:2] == (NONE, None)
         assert self.config(rig) == TopicConfig(cleanup_policy="compact")
