@@ -804,8 +804,8 @@ def test_a_full_disk_gets_room_by_pushing(ends):
         log = device.create_topic("t")[0]
         log.extend([b"1", b"2"])
         log.flush()
-        log.append(b"waits")
         files.fail(FAULTS["ENOSPC"], kinds=["write"], path=".log", times=None)
+        log.append(b"waits")
         push = bridge.push(device, ends.remote, "t", name="edge", delete_pushed=True)
         assert push.run(until_end=True).record_count == 2
         assert log.log_start_offset == 2
