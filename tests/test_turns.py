@@ -3,6 +3,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -41,11 +42,14 @@ def test_all_are_done_and_the_first_failure_is_raised(at_a_time):
 
 @pytest.mark.parametrize("at_a_time", [1, 3])
 def test_closed_logs_do_not_count(at_a_time):
-    def action(number):
-        if number:
+    writer = SimpleNamespace(check_not_within=lambda flushes: None)
+    logs = [SimpleNamespace(number=number, writer=writer) for number in range(5)]
+
+    def action(log):
+        if log.number:
             raise ClosedError("x")
 
-    for_each(action, range(5), at_a_time=at_a_time)
+    for_each(action, logs, at_a_time=at_a_time)
     for_each(action, [], at_a_time=at_a_time)
 
 
