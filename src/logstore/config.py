@@ -66,6 +66,7 @@ _STORE_RANGES = (
     ("num_recovery_threads_per_data_dir", 1, 256),
     ("max_open_segments", 1, 1_000_000),
     ("batch_cache_bytes", 0, 2**40),
+    ("disk_reserve_bytes", 0, 2**40),
     ("scrub_interval_ms", -1, UNLIMITED),
     ("scrub_bytes_per_second", 1, 2**40),
     ("log_cleaner_threads", 1, 128),
@@ -393,6 +394,13 @@ class StoreConfig(Checked):
     """Memory for batches that reads of single records have checked and decompressed, over the whole store. 0
     keeps none. The default has room for some dozens of batches of the default size. Reads of ranges do not
     use it."""
+
+    disk_reserve_bytes: int = 0
+    """The size of a file, ``disk-reserve``, that only takes room. On a full disk it is given up for the small
+    files that are written when the store is opened or closed, or records are deleted. Without any room a
+    store cannot be opened for writing after it was closed, or its process killed, and so nothing can be
+    deleted from it, or pushed, to make room. 1 MiB is enough for some 30 partitions. It is made again when
+    there is room."""
 
     # Scrubbing
 

@@ -6,12 +6,13 @@ A small one that holds nothing but the store and a ballast file, which takes the
 The writer appends until it is refused, several times; after each, everything acknowledged is there. Then
 retention makes room by itself, without the ballast. Topics are to come, and cannot; those that go make room,
 or go without it.
-Then the writer is killed on the full disk.
+Then the writer is killed on the full disk. With a reserve, it opens the store again there, and makes room.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import random
@@ -29,6 +30,7 @@ from tests.kernel.victim import Victim, Voice, ask
 
 SIZE_BYTES = {"tmpfs": 3 * MIB, "ext4": 4 * MIB}
 SEGMENT_BYTES = 50_000
+RESERVE_BYTES = 256 * 1024
 CONFIG = StoreConfig(
     linger_ms=0, topic=TopicConfig(segment_bytes=SEGMENT_BYTES, retention_bytes=5 * SEGMENT_BYTES)
 )
@@ -45,8 +47,9 @@ class FullDisk:
         self.appended = 0
         self.refused = 0
 
-    def open(self) -> Store:
-        return logstore.open(self.store_path, config=CONFIG, clock=self.clock)
+    def open(self, *, reserve_bytes: int = 0) -> Store:
+        config = dataclasses.replace(CONFIG, disk_reserve_bytes=reserve_bytes)
+        return logstore.open(self.store_path, config=config, clock=self.clock)
 
     def fill(self) -> None:
         """Not a byte is left."""
@@ -231,6 +234,47 @@ def die_full(disk: FullDisk) -> bool:
     return bool(was_refused)
 
 
+def come_back_without_room(disk: FullDisk, *, is_killed: bool) -> None:
+    """With a reserve a store is opened on the full disk where its writer ended, and deleting makes room."""
+
+    def live(say: Voice) -> None:
+        store = disk.open(reserve_bytes=RESERVE_BYTES)
+        log = store["t"][0]
+        for _ in range(100):
+            disk.append(log)
+        disk.fill()
+        disk.append_until_refused(log)
+        say(disk.appended)
+        if not is_killed:
+            store.close()
+            disk.fill()
+
+    (disk.appended,) = Victim(live).stop_itself()
+    for _ in range(2):  # the second time with what the first one has left of the reserve
+
+        def look() -> None:
+            with disk.open(reserve_bytes=RESERVE_BYTES) as store:
+                assert not store.damaged
+                disk.check(store["t"][0])
+                disk.fill()
+
+        ask(look)
+
+    def delete() -> int:
+        store = disk.open(reserve_bytes=RESERVE_BYTES)
+        log = store["t"][0]
+        log.delete_before(disk.appended - 10)
+        disk.clock.advance(61_000)  # until readers in other processes have had their time
+        store.run_background()
+        disk.append(log)
+        disk.check(log)
+        store.close()
+        return disk.appended
+
+    disk.appended = ask(delete)
+    disk.drop_ballast()
+
+
 def main() -> None:
     kind, seed, directory = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     os.makedirs(directory, exist_ok=True)
@@ -245,6 +289,8 @@ def main() -> None:
     refused_changes = change_topics(disk)
     delete_without_room(disk)
     refused_opens = sum(die_full(disk) for _ in range(5))
+    for is_killed in (True, False, True):
+        come_back_without_room(disk, is_killed=is_killed)
     found = {"refused": disk.refused, "opens": refused_opens, "changes": refused_changes}
     print(json.dumps({"records": disk.appended, **found}))
 

@@ -49,6 +49,7 @@ from logstore.logdir.identity import (
     missing_directory,
     prepare_directory,
 )
+from logstore.logdir.reserve import Reserve
 from logstore.logdir.topics import NewTopic, TopicTable
 from logstore.logdir.upkeep import Upkeep, check_not_within, flush_each, for_each
 from logstore.model import Role, TopicPartition
@@ -123,7 +124,9 @@ class LogDirectory:
         """Partitions that could not be opened, with the errors. The others work."""
         self._try_again_ms: dict[TopicPartition, int] = {}
         """Before then those without room are not opened again."""
-        self._upkeep = Upkeep(self.context, self._usable_logs, self._lock)
+        self._reserve = Reserve(self._files, self.path, self.config.disk_reserve_bytes)
+        self.context.home.make_room = self._reserve.give_up
+        self._upkeep = Upkeep(self.context, self._usable_logs, self._lock, self._reserve)
         self._cleaner: LogCleaner | None = None
         self._gone: list[str] = []  # directories of deleted topics, under their new names
         self._is_closed = False
@@ -179,6 +182,7 @@ class LogDirectory:
         self.identity = ensure_identity(self._files, self.path)
         if BACKUP_NAME in names:
             end_being_backup(self._files, self.path)
+        self._reserve.give()
         self.was_clean = self.context.home.take_clean_marker(names)
         self._topics.finish_interrupted()
         wanted = [
@@ -188,6 +192,7 @@ class LogDirectory:
         ]
         self._open_logs(wanted, on_progress)
         self._store_what_was_checked()
+        self._reserve.keep()
 
     def _store_what_was_checked(self) -> None:
         """Without room for it, the next open checks the logs once more. But a log from elsewhere gets its
@@ -920,6 +925,7 @@ class LogDirectory:
     def _close_locked(self) -> None:
         self._topics.remove_directories(self._gone)
         try:
+            self._reserve.give()
             at_a_time = flushed_at_a_time(self._files)
             for_each(_close_log, self.logs(), at_a_time=at_a_time, flushes=False)
         finally:
@@ -927,6 +933,7 @@ class LogDirectory:
         self._topics.store_marked()
         if not self.damaged and not any(log.needs_reopen for log in self.logs()):
             self.context.home.put_clean_marker()
+        self._reserve.try_to_keep()
 
     def _abandon(self) -> None:
         self._is_closed = True

@@ -13,6 +13,7 @@ from typing import Final
 
 from logstore.errors import ClosedError
 from logstore.files import Files
+from logstore.logdir.reserve import Reserve
 from logstore.model import TopicPartition
 from logstore.partition.log import Log
 from logstore.partition.state.context import LogContext
@@ -26,15 +27,20 @@ _TAKEN_TOGETHER: Final = 64
 class Upkeep:
     """The regular work on ``logs()``. ``lock`` is the lock under which topics are deleted."""
 
-    def __init__(self, context: LogContext, logs: Callable[[], list[Log]], lock: threading.RLock) -> None:
+    def __init__(
+        self,
+        context: LogContext,
+        logs: Callable[[], list[Log]],
+        lock: threading.RLock,
+        reserve: Reserve,
+    ) -> None:
         self._context = context
         self._home = context.home
         self._logs = logs
         self._lock = lock
         self._retention = _Round(context, "retention", logs, Log.enforce_retention)
-        self._checkpoints = _Round(
-            context, "checkpoint", logs, self._checkpoint, self._home.store_checkpoints
-        )
+        self._reserve = reserve
+        self._checkpoints = _Round(context, "checkpoint", logs, self._checkpoint, self._end_checkpoints)
 
     def start(self, *, was_clean: bool) -> None:
         """Schedule all of it at its intervals."""
@@ -77,6 +83,10 @@ class Upkeep:
             for_each(self._checkpoint, self._logs(), at_a_time=flushed_at_a_time(self._context.files))
         finally:
             self._home.store_checkpoints()
+
+    def _end_checkpoints(self) -> None:
+        self._home.store_checkpoints()
+        self._reserve.try_to_keep()
 
     def _checkpoint(self, log: Log) -> None:
         if self._home.recovery_point(log.partition) != log.log_end_offset:

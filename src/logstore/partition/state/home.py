@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from logstore.clock import read_boot_id
 from logstore.config import TopicConfig
-from logstore.errors import CorruptionError, UnsupportedVersionError
+from logstore.errors import CorruptionError, DiskFullError, UnsupportedVersionError
 from logstore.files import (
     Files,
     Lock,
@@ -81,6 +81,11 @@ def _check_nothing() -> None:
     """For a home that has no lock: what is opened for reading only."""
 
 
+def _give_nothing() -> bool:
+    """For a home without a reserve."""
+    return False
+
+
 class StoredOffsets(NamedTuple):
     """What the checkpoints say of a partition; None for what they do not know."""
 
@@ -107,6 +112,8 @@ class LogHome:
         Raises:
             FencedError: the lock was lost, and another process may have the directory.
         """
+        self.make_room: Callable[[], bool] = _give_nothing
+        """Called when the disk has no room for a checkpoint. Returns whether there may be some now."""
         self.is_node_here = False
         """Whether the node whose directory this is uses it now. Else topics are not made or deleted: what is
         in the cluster is the cluster's to say."""
@@ -430,7 +437,12 @@ class LogHome:
             for name in changed:  # first: after a failure, what the file holds is unknown
                 self._durable.pop(name, None)
                 self._unstored.add(name)
-            write_small_files(self._files, self.path, changed)
+            try:
+                write_small_files(self._files, self.path, changed)
+            except DiskFullError:
+                if not self.make_room():
+                    raise
+                write_small_files(self._files, self.path, changed)
             self._durable |= changed
         self._unstored -= tables.keys()
         if RECOVERY_POINTS_NAME in changed:
