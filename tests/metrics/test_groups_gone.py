@@ -37,6 +37,21 @@ def test_of_a_group_that_is_deleted(store):
     assert store.metrics()["logstore_consumer_records"]["a",] == 3
 
 
+def test_of_a_group_that_is_deleted_and_has_committed_nothing(store):
+    for group in ("a", "b"):
+        read(store, group, commit=False)
+    assert groups(store) == {"a", "b"}
+    store.groups().delete("a")
+    assert groups(store) == {"b"}
+
+
+def test_of_partitions_that_were_assigned_they_stay(store):
+    with store.consumer(partitions=[("t", 0)], group="a") as consumer:
+        consumer.poll(0)
+    del consumer
+    assert groups(store) == {"a"}
+
+
 def test_of_a_group_that_expires(store):
     for group, commits in {"commits": True, "reads": False}.items():
         read(store, group, commit=commits)
@@ -44,7 +59,8 @@ def test_of_a_group_that_expires(store):
     assert groups(store) == {"", "commits", "reads"}
     store._directory.context.clock.advance(2 * HOUR_MS)
     store.run_background()
-    assert groups(store) == {"", "reads"}
+    assert list(store.groups()) == []
+    assert groups(store) == {""}
 
 
 def test_not_of_a_group_with_an_open_consumer(store):

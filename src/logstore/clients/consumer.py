@@ -131,6 +131,7 @@ class Consumer(BoundToProcess):
                 self._positions.assign(found)
             else:
                 self._membership = self._commits.membership = self._new_membership(self.group, chosen)
+                self.counts.is_member = True
 
     def _new_membership(self, group: str, assignors: tuple[Assignor, ...]) -> Membership:
         return Membership(

@@ -81,11 +81,13 @@ class ProducerCounts:
 class ConsumerCounts:
     """What one consumer has read."""
 
-    __slots__ = ("commit_count", "fetched_bytes", "poll_count", "positions", "record_count")
+    __slots__ = ("commit_count", "fetched_bytes", "is_member", "poll_count", "positions", "record_count")
 
     def __init__(self, positions: Positions | None = None) -> None:
         self.positions = positions
         """Where it is; None once it is closed."""
+        self.is_member = False
+        """Whether it joins its group, which is there then until it is deleted."""
         self.poll_count = 0
         self.record_count = 0
         self.fetched_bytes = 0
@@ -93,6 +95,7 @@ class ConsumerCounts:
 
     def add(self, other: ConsumerCounts) -> None:
         """Add what another has counted."""
+        self.is_member = self.is_member or other.is_member
         self.poll_count += other.poll_count
         self.record_count += other.record_count
         self.fetched_bytes += other.fetched_bytes
@@ -193,13 +196,16 @@ class ClientCounts:
             buffered = sum(counts.buffered_bytes() for counts in self._producers.there())
             return self._producers.total(), buffered
 
-    def forget_groups(self, known: Container[str]) -> None:
-        """Forget what the consumers of groups have counted that were deleted or have expired: they have
-        committed offsets, are not ``known`` for any now, nor for members, and have no open consumer."""
+    def forget_groups(self, there: Container[str], used: Container[str]) -> None:
+        """Forget what the consumers of groups have counted that were deleted or have expired, and have no
+        open consumer. ``there``: the groups that the coordinator knows. ``used``: those with members or
+        committed offsets."""
         with self._lock:
             for group, kept in list(self._consumers.items()):
                 has_open = any(counts.positions is not None for counts in kept.there())
-                if kept.total().commit_count and not has_open and group not in known:
+                total = kept.total()
+                was_deleted = total.is_member and group not in there
+                if not has_open and group not in used and (was_deleted or total.commit_count):
                     del self._consumers[group]
 
     def consumers(self) -> dict[str, GroupTotal]:

@@ -211,7 +211,7 @@ class _Reader:
                     self._put("group_committed_offset", value.offset, group, *partition)
                     self._put_lag("group_lag", group, partition, value.offset)
             known = {group for group, state in states.items() if state != State.EMPTY.value}
-            clients.forget_groups(known.union(with_offsets))
+            clients.forget_groups(states, known.union(with_offsets))
         except LogstoreError as error:
             self._incomplete.append(f"groups: {error}")
 
