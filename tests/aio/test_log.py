@@ -13,12 +13,13 @@ from logstore.errors import (
     InvalidRecordError,
     OffsetOutOfRangeError,
     ReadOnlyError,
+    RetriableError,
     StorageError,
     UnknownTopicError,
     UsageError,
 )
 from logstore.files import OsFiles
-from logstore.model import Isolation
+from logstore.model import Isolation, ProducerIdentity
 from logstore.testing.faults import FAULTS, FaultyFiles
 from logstore.testing.memory import MemoryFiles
 from logstore.testing.operations import FlushFile
@@ -257,6 +258,19 @@ class TestFollowing:
         run(main())
 
 
+def test_a_batch_of_an_idempotent_producer_is_appended_once():
+    async def main():
+        store, log = await logs()
+        producer = ProducerIdentity(7, 0, 0)
+        assert await log.extend([b"a", b"b"], producer=producer) == range(2)
+        assert await log.extend([b"a", b"b"], producer=producer) == range(2)
+        assert [record.value async for record in log.read(on_demand=True)] == [b"a", b"b"]
+        assert [record.value async for record in store["t"].read(on_demand=True)] == [b"a", b"b"]
+        await store.close()
+
+    run(main())
+
+
 class TestFlushing:
     def test_one_flush_serves_all_who_wait_and_takes_one_thread(self):
         async def main():
@@ -277,6 +291,24 @@ class TestFlushing:
             assert sum(isinstance(each, asyncio.CancelledError) for each in done) == 1
             assert log.sync.durable_offset == 202
             assert sum(isinstance(each, FlushFile) for each in files.trace) - before <= 2
+            await store.close()
+
+        run(main())
+
+    def test_a_flush_with_a_timeout_goes_on_after_it(self):
+        async def main():
+            files = HeldDisk(FlushFile)
+            store, log = await logs(files)
+            await log.append(b"v")
+            with pytest.raises(UsageError, match="timeout is -1"):
+                await log.flush(timeout=-1)
+            files.hold()
+            for seconds in (0, 0.01):
+                with pytest.raises(RetriableError, match=f"not durable after {seconds} s; the flush goes on"):
+                    await log.flush(timeout=seconds)
+            files.release()
+            await log.flush(timeout=60)
+            assert log.sync.durable_offset == 1
             await store.close()
 
         run(main())

@@ -10,7 +10,16 @@ from logstore.aio.growth import Growth
 from logstore.aio.records import AsyncRecords, Chunk, Followed, take_chunk
 from logstore.aio.shell import Shell
 from logstore.arguments import check_flag
-from logstore.model import BoundToProcess, Bytes, Isolation, Moment, Record, TopicPartition
+from logstore.errors import RetriableError
+from logstore.model import (
+    BoundToProcess,
+    Bytes,
+    Isolation,
+    Moment,
+    ProducerIdentity,
+    Record,
+    TopicPartition,
+)
 from logstore.partition.arguments import check_isolation, check_timeout
 from logstore.partition.encoding.rows import NewRecords
 from logstore.partition.log import Log
@@ -71,7 +80,9 @@ class AsyncLog(BoundToProcess):
             await self.flush()
         return offset
 
-    async def extend(self, records: NewRecords, *, flush: bool = False) -> range:
+    async def extend(
+        self, records: NewRecords, *, flush: bool = False, producer: ProducerIdentity | None = None
+    ) -> range:
         """Append many records and return their offsets: :meth:`.Log.extend`. ``records`` is read in a
         thread.
 
@@ -81,25 +92,37 @@ class AsyncLog(BoundToProcess):
             LogstoreError: as :meth:`.Log.extend`.
         """
         flush = check_flag(flush, "flush")
-        offsets = await self._shell.run(self.sync.extend, records)
+        offsets = await self._shell.run(partial(self.sync.extend, records, producer=producer))
         if flush:
             await self.flush()
         return offsets
 
-    async def flush(self) -> None:
+    async def flush(self, *, timeout: float | None = None) -> None:
         """Return when everything appended before the call is durable. One fsync serves all waiting tasks, and
         takes one thread.
 
-        A cancelled call leaves the flush to go on for the others.
+        A cancelled call leaves the flush to go on, and so does a timeout.
+
+        Args:
+            timeout: how many seconds to wait at most.
 
         Raises:
-            StorageError: as :meth:`.Log.flush`.
+            StorageError, RetriableError: as :meth:`.Log.flush`.
         """
         self._shell.check_usable()
+        seconds = None if timeout is None else check_timeout(timeout)
         if self._next_flush is None:
             self._next_flush = self._shell.loop.create_task(self._flush_after(self._flushing))
             self._next_flush.add_done_callback(_note_error)
-        await asyncio.shield(self._next_flush)
+        flush = self._next_flush
+        if seconds is None:
+            await asyncio.shield(flush)
+        elif (await asyncio.wait([flush], timeout=seconds))[0]:
+            flush.result()
+        else:
+            raise RetriableError(
+                f"{self.partition} is not durable after {seconds:g} s; the flush goes on in the background"
+            )
 
     async def _flush_after(self, other: asyncio.Task[None] | None) -> None:
         """Flush when the flush under way is over. Until then, more may join this one."""
@@ -116,17 +139,20 @@ class AsyncLog(BoundToProcess):
         stop: OffsetOrTime | None = None,
         *,
         isolation: Isolation = Isolation.HIGH_WATERMARK,
+        on_demand: bool = False,
     ) -> AsyncRecords:
         """The records from ``start`` up to ``stop``, for ``async for``: :meth:`.Log.read`. The end is fixed
         when the first record is asked for.
 
         Raises:
-            UsageError: ``isolation`` is wrong.
+            UsageError: ``isolation`` or ``on_demand`` is wrong.
             OffsetOutOfRangeError, UsageError, CorruptionError: while iterating, as :meth:`.Log.read`.
         """
         self._shell.check_usable()
         check_isolation(isolation)
-        return AsyncRecords(self._shell, chunks_of(partial(self.sync.read, start, stop, isolation=isolation)))
+        on_demand = check_flag(on_demand, "on_demand")
+        begin = partial(self.sync.read, start, stop, isolation=isolation, on_demand=on_demand)
+        return AsyncRecords(self._shell, chunks_of(begin))
 
     def follow(
         self,

@@ -96,11 +96,12 @@ class AsyncTopic(BoundToProcess):
         *,
         order: Order = "timestamp",
         isolation: Isolation = Isolation.HIGH_WATERMARK,
+        on_demand: bool = False,
     ) -> AsyncRecords:
         """The records of all partitions, for ``async for``: :meth:`.Topic.read`, which says what the
         arguments mean and what is raised, while iterating. To follow a topic, use a consumer."""
         self._shell.check_usable()
-        begin = partial(self.sync.read, start, stop, order=order, isolation=isolation)
+        begin = partial(self.sync.read, start, stop, order=order, isolation=isolation, on_demand=on_demand)
         return AsyncRecords(self._shell, chunks_of(begin))
 
     def __repr__(self) -> str:
