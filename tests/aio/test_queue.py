@@ -140,3 +140,22 @@ def test_a_job_that_is_late_is_lost(tmp_path):
                     await queue.accept(job)
 
     run(main())
+
+
+def test_a_worker_that_is_not_awaited_says_how_to_write_it(tmp_path):
+    async def main():
+        async with aio.open(tmp_path) as store:
+            await filled(store, 1)
+            said = "async with store.queue.* or queue = await store.queue"
+            with pytest.raises(UsageError, match=said):
+                async for _ in store.queue("jobs", group="g"):
+                    pass
+            for name in ("poll", "work", "close"):
+                with pytest.raises(
+                    AttributeError, match=f"'Joining' object has no attribute '{name}'.*{said}"
+                ):
+                    getattr(store.queue("jobs", group="g"), name)
+        with pytest.raises(AttributeError, match=r"say: async with aio\.open.* or store = await aio\.open"):
+            await aio.open(tmp_path).require_topic("jobs")
+
+    run(main())

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Itera
 from functools import partial
 from inspect import isawaitable
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from logstore.aio.polled import Polled
-from logstore.aio.shell import Shell, close_unwanted
+from logstore.aio.shell import Awaited, Shell, close_unwanted
 from logstore.arguments import check_callable, shown
 from logstore.clients.queues.job import Delay, Job
 from logstore.clients.queues.queue import Queue, WorkReport
@@ -150,9 +150,11 @@ class AsyncQueue(Polled, BoundToProcess):
         await self._end(self.sync.close)
 
 
-class Joining:
+class Joining(Awaited):
     """A worker that is to join its group: ``async with store.queue(...) as queue``, or
     ``queue = await store.queue(...)``."""
+
+    _said_as = "say: async with store.queue(...) as queue, or queue = await store.queue(...)"
 
     def __init__(self, shell: Shell, join: Callable[[], Queue]) -> None:
         self._shell = shell
@@ -169,6 +171,13 @@ class Joining:
         except asyncio.CancelledError:
             job.add_done_callback(close_unwanted)
             raise
+
+    def __aiter__(self) -> NoReturn:
+        """
+        Raises:
+            UsageError: always: there is no worker yet.
+        """
+        raise UsageError(f"this worker has not joined its group yet; {self._said_as}")
 
     async def __aenter__(self) -> AsyncQueue:
         self._queue = await self._joined()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, ClassVar, Final, NoReturn, ParamSpec, TypeVar
 
 from logstore.errors import ClosedError, UsageError
 
@@ -108,6 +108,20 @@ class Shell:
         """Call a function in the loop, from any thread. A loop that has ended needs no news."""
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(function)
+
+
+class Awaited:
+    """What a call gives is there when it is awaited. Before, it has none of the calls of what is to come."""
+
+    _said_as: ClassVar[str]
+    """How to write it, in both ways."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """
+        Raises:
+            AttributeError: always: nothing is there yet.
+        """
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}; {self._said_as}")
 
 
 def tell(waiting: asyncio.Future[None]) -> None:

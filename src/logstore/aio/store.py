@@ -13,7 +13,7 @@ from logstore.aio.consumer import AsyncConsumer
 from logstore.aio.groups import AsyncGroups
 from logstore.aio.producer import AsyncProducer
 from logstore.aio.queue import Joining
-from logstore.aio.shell import Shell, close_unwanted
+from logstore.aio.shell import Awaited, Shell, close_unwanted
 from logstore.aio.topic import AsyncTopic
 from logstore.clients.assignors import Assignor
 from logstore.clients.consumer import OnRebalance
@@ -73,9 +73,11 @@ def open_store(
     )
 
 
-class Opening:
+class Opening(Awaited):
     """A store that is to be opened: ``store = await aio.open(path)``, or ``async with aio.open(path) as
     store``."""
+
+    _said_as = "say: async with aio.open(...) as store, or store = await aio.open(...)"
 
     def __init__(self, begin: Callable[[], Store]) -> None:
         self._begin = begin
