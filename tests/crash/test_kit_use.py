@@ -114,7 +114,8 @@ def test_a_session_after_one_that_was_cut_between_what_it_does_and_what_it_says(
 
 
 @pytest.mark.parametrize(
-    "rule", ["", "nonsense", "1 > ", "1 > x:", "1 > -1:", "1 > 99999:", "1 > 20:9.9.9.9.9", "1 > 20:50"]
+    "rule",
+    [None, 7, "", "nonsense", "1 > ", "1 > x:", "1 > -1:", "1 > 99999:", "1 > 20:9.9.9.9.9", "1 > 20:50"],
 )
 def test_what_is_no_rule_of_the_scenario_is_refused(rule):
     with pytest.raises(ValueError, match="rule"):
@@ -182,3 +183,10 @@ def test_only_the_wall_clock_jumps_back():
     assert (clock.now_ms(), clock.monotonic_ms()) == (500, 0)
     with pytest.raises(ValueError, match="whole number"):
         clock.jump(0.5)
+
+
+def test_a_fault_that_strikes_0_times_is_a_run_without_one():
+    files = FaultyFiles(MemoryFiles())
+    files.fail(FAULTS["EIO"], times=0)
+    files.make_directory("/a")
+    assert files.failures == []

@@ -221,9 +221,9 @@ def reproduce(scenario: Scenario, rule: str) -> MemoryFiles:
         CrashError: the check or the session fails, as before.
         ValueError: the text is not a rule, or belongs to another scenario.
     """
-    seed, *cuts = rule.split(" > ")
-    if not re.fullmatch(r"-?\d+( > \d+:[\d.]*)*", rule):
+    if not (isinstance(rule, str) and re.fullmatch(r"-?\d+( > \d+:[\d.]*)*", rule)):
         raise ValueError(f"{rule!r} is not a rule; it must be what a CrashError shows, like '7 > 12:0.3.1'")
+    seed, *cuts = rule.split(" > ")
     image, done = Image(), seed
     said: list[Any] = []
     trace: Trace = []

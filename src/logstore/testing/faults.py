@@ -225,7 +225,7 @@ class FaultyFiles:
             path: only operations with this in their path.
 
         Raises:
-            ValueError: nothing would ever fail, because a kind does not exist, also one of the fault's own;
+            ValueError: nothing could ever fail, because a kind does not exist, also one of the fault's own;
                 none of the kinds can fail this way, or at its moment; or ``at`` is no number from 1 on.
         """
         meant = _meant(fault, kinds)
