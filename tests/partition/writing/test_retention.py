@@ -214,6 +214,45 @@ def test_retention_makes_room_on_a_full_disk_while_records_wait(tmp_path):
     assert offsets_of(log) == [2]
 
 
+@pytest.mark.parametrize("flush", [False, True])
+def test_on_a_disk_without_a_byte_the_indexes_of_what_goes_make_room(tmp_path, flush):
+    files = WatchedFiles()
+    log = open_log(tmp_path / "t-0", files=files, retention_bytes=0)
+    add_segments(log, 3)
+    if flush:
+        log.flush()
+
+    before = files.count("remove", ".index")
+
+    def full(operation, path):
+        is_full = files.count("remove", ".index") == before
+        return errno.ENOSPC if is_full and operation in ("write", "create") else None
+
+    files.fault = full
+    assert log.enforce_retention() == 3
+    assert bases_of(log) == [3]
+    log.flush()
+    log.close()
+
+
+def test_a_disk_that_stays_full_leaves_a_log_that_is_flushed_and_opened_again(tmp_path):
+    files = WatchedFiles()
+    log = open_log(tmp_path / "t-0", files=files, retention_bytes=0)
+    add_segments(log, 3)
+    files.fill()
+    with pytest.raises(StorageError):
+        log.enforce_retention()
+    assert names_in(log, "*index") == [f"{3:020}.index", f"{3:020}.timeindex"]
+    log.flush()
+    assert log.durable_offset == 3
+    files.heal()
+    log.checkpoint()
+    crash(log)
+    log = open_log(tmp_path / "t-0", retention_bytes=0)
+    assert offsets_of(log) == [0, 1, 2]
+    assert log.enforce_retention() == 3
+
+
 def test_a_full_disk_refuses_retention_and_it_can_be_tried_again(tmp_path):
     files = WatchedFiles()
     log = open_log(tmp_path / "t-0", files=files, retention_bytes=0)

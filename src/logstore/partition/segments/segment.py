@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import NamedTuple, TypeVar
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
-from logstore.errors import CorruptionError, StorageError
+from logstore.errors import CorruptionError, NotOpenedError, StorageError
 from logstore.files import File, Files, FileStamp
 from logstore.format.header import HEADER_BYTES, BatchHeader, decode_header
 from logstore.format.index import TimestampOffset
@@ -148,6 +148,7 @@ class Segment:
         self._has_left_cache = False
         self._kept: OpenFiles | None = None
         self._kept_transactions: TransactionIndex | None = None
+        self._removed_suffixes: tuple[str, ...] = ()
         self._flush_error: BaseException | None = None
         """Kept because the system reports it only once: a second fsync would succeed and mean nothing."""
 
@@ -364,8 +365,13 @@ class Segment:
         for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
             if suffix == TRANSACTION_INDEX_SUFFIX and not self._files.is_file(self.path_of(suffix)):
                 continue
-            with opening_to_flush():
-                file = self._files.open(self.path_of(suffix), write=True)
+            try:
+                with opening_to_flush():
+                    file = self._files.open(self.path_of(suffix), write=True)
+            except NotOpenedError:
+                if suffix in self._removed_suffixes:
+                    continue
+                raise
             try:
                 self._flush_file(file)
             finally:
@@ -435,7 +441,8 @@ class Segment:
         self.disown_files()
         self._cache.discard(self)
         self.forget_files()
-        paths = [self.path_of(suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)]
+        self._removed_suffixes = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)  # first: another thread may be flushing
+        paths = [self.path_of(suffix) for suffix in self._removed_suffixes]
         there = [path for path in paths if self._files.is_file(path)]
         for path in there:
             self._files.remove(path)

@@ -145,8 +145,7 @@ class LogCore(LogGrowth):
         try:
             store()
         except DiskFullError:
-            flushed = [segment for segment in going if segment not in self.unflushed]
-            if not sum(segment.remove_indexes() for segment in flushed):
+            if not sum(segment.remove_indexes() for segment in going):
                 raise
             store()
 
