@@ -247,7 +247,10 @@ def test_open_transactions_are_refused_or_aborted_in_the_copy(tmp_path, crashed)
     with pytest.raises(UsageError, match=r"kept-0 has open transactions, of producers 7\. In the target"):
         logstore.handover(source, broker, accept_settings=True)
     assert (listed(source), listed(broker)) == before
-    logstore.handover(source, broker, accept_settings=True, abort_transactions=True)
+    planned = logstore.handover(source, broker, accept_settings=True, abort_transactions=True, dry_run=True)
+    assert crashed or [(each.log_end_offset, each.aborted) for each in planned.partitions] == [(6, (7,))]
+    report = logstore.handover(source, broker, accept_settings=True, abort_transactions=True)
+    assert [(each.log_end_offset, each.aborted) for each in report.partitions] == [(6, (7,))]
     assert listed(source) == before[0]
     with logstore.open(broker) as store:
         log = store["kept"][0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from logstore.clock import Clock, SystemClock
@@ -17,7 +17,7 @@ from logstore.errors import CorruptionError, LogstoreError, UsageError
 from logstore.exchange.marks import read_mark, remove_staged, take_back
 from logstore.exchange.place import Place, held
 from logstore.exchange.plan import Plan, PlannedPartition, choose_topics, plan_handover
-from logstore.exchange.report import HandoverProgress, HandoverReport, OnHandoverProgress
+from logstore.exchange.report import HandedPartition, HandoverProgress, HandoverReport, OnHandoverProgress
 from logstore.exchange.share_groups import write_share_groups
 from logstore.exchange.staging import Staged, Stager
 from logstore.files import Files, OsFiles, PathLike, check_path, read_small_file
@@ -104,8 +104,9 @@ def handover(
                 plan, is_to_broker = _plan(ends, topics, options)
         else:
             plan, is_to_broker = _plan(ends, topics, options)
+        staged: list[Staged] = []
         if not dry_run:
-            _Handover(ends, source_home, plan, is_to_broker, options).run(on_progress)
+            staged = _Handover(ends, source_home, plan, is_to_broker, options).run(on_progress)
             if plan.share_states:
                 write_share_groups(files, clock, ends.target, plan.share_states)
     return HandoverReport(
@@ -113,10 +114,22 @@ def handover(
         target=ends.target,
         is_to_broker=is_to_broker,
         is_dry_run=dry_run,
-        partitions=tuple(planned.told for planned in plan.partitions),
+        partitions=_told(plan, staged),
         created_topics=tuple(sorted(plan.missing_topics)),
         share_groups=tuple(sorted({each.group for each in plan.share_states})),
         notes=tuple(plan.notes),
+    )
+
+
+def _told(plan: Plan, staged: list[Staged]) -> tuple[HandedPartition, ...]:
+    """What was planned; of copies that were made, what they are: the source may have crashed, and the plan
+    not know its open transactions."""
+    made = {each.planned.partition: each for each in staged}
+    return tuple(
+        replace(planned.told, log_end_offset=copy.log_end_offset, aborted=copy.aborted)
+        if (copy := made.get(planned.partition)) is not None
+        else planned.told
+        for planned in plan.partitions
     )
 
 
@@ -220,7 +233,8 @@ class _Handover:
         self._home = LogHome(ends.files, ends.target)
         self._path = ends.target
 
-    def run(self, on_progress: OnHandoverProgress | None) -> None:
+    def run(self, on_progress: OnHandoverProgress | None) -> list[Staged]:
+        """Returns the copies that were made."""
         if not self._is_to_broker:
             self._prepare_store()
         with held(self._home):
@@ -233,6 +247,7 @@ class _Handover:
             for each in staged:
                 self._place(each)
             self._end()
+        return staged
 
     # Before the first step
 

@@ -80,7 +80,7 @@ class PlannedPartition:
         return HandedPartition(
             partition=self.partition,
             log_start_offset=self.log_start_offset,
-            log_end_offset=self.log_end_offset,
+            log_end_offset=self.log_end_offset + len(self.open_producers),  # each gets a marker
             size_bytes=self.size_bytes,
             lowered_epoch=self.epoch_limit if self.lowers_epochs else None,
             aborted=self.open_producers,

@@ -28,6 +28,7 @@ class HandedPartition:
     partition: TopicPartition
     log_start_offset: int
     log_end_offset: int
+    """Of the copy: behind the markers of the transactions that are aborted there."""
     size_bytes: int
     """Bytes to copy."""
     lowered_epoch: int | None = None

@@ -78,6 +78,9 @@ class Staged:
     log_start_offset: int | None
     """None if the first segment's name gives it."""
     log_end_offset: int
+    """Behind the markers of aborted transactions."""
+    aborted: tuple[int, ...]
+    """The producers of these transactions."""
     cleaner_offset: int | None
     directory: str
     set_aside: str
@@ -132,7 +135,7 @@ class Stager:
             assert planned.epoch_limit is not None
             lower_epochs(files, staged, planned.epoch_limit)
         with self._opened(planned, staged) as log:
-            self._end_transactions(planned, log)
+            aborted = self._end_transactions(planned, log)
             self._check(planned, log)
             if (
                 self.is_to_broker
@@ -152,6 +155,7 @@ class Stager:
             planned,
             start_offset if start_offset > first else None,
             end_offset,
+            aborted,
             self.source_home.cleaner_offset(planned.partition),
             staged,
             mark.set_aside,
@@ -205,14 +209,14 @@ class Stager:
             context.home.put_clean_marker()
         return context
 
-    def _end_transactions(self, planned: PlannedPartition, log: Log) -> None:
+    def _end_transactions(self, planned: PlannedPartition, log: Log) -> tuple[int, ...]:
+        """Abort those that are open, and return their producers."""
         opened = log.open_transactions()
-        if not opened:
-            return
-        if not self.aborts_transactions:
+        if opened and not self.aborts_transactions:
             raise UsageError(describe_open_transactions(planned.partition, opened))
         for producer_id, (producer_epoch, _) in opened.items():
             log.append_end_marker(producer_id, producer_epoch, committed=False)
+        return tuple(opened)
 
     def _check(self, planned: PlannedPartition, log: Log) -> None:
         """
