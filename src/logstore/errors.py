@@ -83,9 +83,11 @@ class InvalidRecordError(UsageError):
     deserializer cannot decode."""
 
     partition: tuple[str, int] | None = None
-    """Where a record is that could not be decoded: its topic and partition. None for other errors."""
+    """Where a record is that could not be decoded, or that a bridge cannot push: its topic and partition; and
+    for which partition a broker refused a batch. None for other errors."""
     offset: int | None = None
-    """And its offset: ``consumer.seek(error.partition, error.offset + 1)`` passes it."""
+    """The offset of that record: ``consumer.seek(error.partition, error.offset + 1)`` passes it. None for a
+    batch that was refused."""
     records: tuple[int, ...] = ()
     """Which records of the batch are refused for their key or timestamp: the first ten, counted from 0. Empty
     for other errors."""

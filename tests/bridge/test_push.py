@@ -767,7 +767,7 @@ def test_two_with_one_name(ends):
     ends.push("t")
     source[0].append(b"2")
     thread.join(20)
-    assert raised
+    assert re.search("pushes under the name 'edge', and has taken over.* another name", str(raised[0]))
     ends.push("t")
     assert committed(ends.cluster["t"]) == committed(source)
 
@@ -835,6 +835,42 @@ def test_a_record_that_the_cluster_does_not_take(ends):
         InvalidRecordError, match=r"t-0 offset 0 cannot be pushed.*those of the topic in the cluster"
     ):
         ends.push("t")
+
+
+def test_a_record_that_the_cluster_does_not_take_is_erased_and_other_topics_go_on(ends):
+    source = ends.store.create_topic("t")
+    source[0].extend([(b"k", b"1"), b"2", (b"k", b"3")])
+    ends.store.create_topic("other")[0].extend([b"1"])
+    ends.cluster.create_topic("t", config=TopicConfig(cleanup_policy="compact"))
+    with pytest.raises(InvalidRecordError, match=r"store\['t'\]\[0\]\.erase\(offsets=1\)") as caught:
+        ends.push("t", "other")
+    assert ends.push("other").record_count == 1
+    topic, number = caught.value.partition
+    ends.store[topic][number].erase(offsets=caught.value.offset)
+    assert ends.push("t", "other").record_count == 2
+    assert committed(ends.cluster["t"]) == committed(source)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_record_that_only_the_cluster_has_checked(ends, monkeypatch, count):
+    source = ends.store.create_topic("t")
+    source[0].extend([b"1"])
+    ends.push("t")
+    source[0].extend([b"v"] * count)
+
+    def produce(broker, request):
+        refused = Promise()
+        codes = [ProducedPartition(each.partition, ErrorCode.INVALID_RECORD) for each in request.partitions]
+        refused.complete(ProduceResult(tuple(codes)))
+        return refused
+
+    monkeypatch.setattr(RemoteBroker, "produce", produce)
+    where = "offset 1" if count == 1 else "a record of offsets 1 to 3"
+    with pytest.raises(
+        InvalidRecordError, match=f"t-0 {where} cannot be pushed: t-0: INVALID_RECORD.*erase"
+    ) as caught:
+        ends.push("t")
+    assert caught.value.partition == ("t", 0)
 
 
 def test_a_record_that_is_too_large_for_the_cluster_is_pushed_when_that_was_changed(ends):

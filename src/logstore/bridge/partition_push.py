@@ -81,12 +81,28 @@ class Taken(NamedTuple):
                     timestamp_ms=record.timestamp_ms,
                 )
             except InvalidRecordError as error:
-                hint = ". The settings are those of the topic in the cluster: change them there"
-                if isinstance(error, RecordTooLargeError):
-                    hint += ". A record that is compressed here may need compression='zstd' of the bridge"
-                raise type(error)(
-                    f"{self.partition} offset {record.offset} cannot be pushed: {error}{hint}"
-                ) from error
+                raise self._refused(error, f"offset {record.offset}", record.offset) from error
+
+    def explain(self, error: InvalidRecordError) -> InvalidRecordError:
+        """What the broker says of a batch, with where its records are here."""
+        first, last = self.records[0].offset, self.records[-1].offset
+        if first == last:
+            return self._refused(error, f"offset {first}", first)
+        return self._refused(error, f"a record of offsets {first} to {last}", None)
+
+    def _refused(self, error: InvalidRecordError, where: str, offset: int | None) -> InvalidRecordError:
+        topic, number = self.partition
+        hint = ". The settings are those of the topic in the cluster: change them there"
+        if isinstance(error, RecordTooLargeError):
+            hint += ". A record that is compressed here may need compression='zstd' of the bridge"
+        gone = "..." if offset is None else offset
+        hint += (
+            f". To leave the record out, erase it here: store[{topic!r}][{number}].erase(offsets={gone}). "
+            "Other topics go on when the bridge runs for them alone"
+        )
+        refused = type(error)(f"{self.partition} {where} cannot be pushed: {error}{hint}")
+        refused.partition, refused.offset = (topic, number), offset
+        return refused
 
 
 class PartitionPush:

@@ -34,6 +34,7 @@ from logstore.errors import (
     ClosedError,
     DiskFullError,
     InvalidConfigError,
+    InvalidRecordError,
     InvalidTransactionStateError,
     LogstoreError,
     OutOfOrderError,
@@ -312,11 +313,20 @@ class PushBridge:
             raise UnknownTopicError(
                 f"the cluster {self._notes.cluster_id} no longer has a topic that is pushed: {error}"
             ) from error
+        except InvalidRecordError as error:
+            for each in taken:
+                if each.records and error.offset is None and error.partition == each.partition:
+                    raise each.explain(error) from error
+            raise
         except (ProducerFencedError, InvalidTransactionStateError, OutOfOrderError) as error:
             lasted_ms = (_seconds() - began) * 1000
             if isinstance(error, ProducerFencedError) and lasted_ms < self._config.transaction_timeout_ms:
-                error.add_note(f"another bridge pushes under the name of group {self.group!r}")
-                raise
+                name = self.group.removeprefix(GROUP_PREFIX)
+                raise ProducerFencedError(
+                    f"another bridge pushes under the name {name!r}, and has taken over. Of several that do, "
+                    "only the last may: end the others, or give this one another name, and all is pushed "
+                    "again"
+                ) from error
             raise RetriableError(f"the transaction was aborted: {error}") from error
         self._pace.took(sum(each.carried_bytes for each in taken), (_seconds() - began) * 1000)
         self._transactions += any(each.records or each.skipped_count for each in taken)

@@ -337,7 +337,7 @@ class Sender:
             what = outcome.message or outcome.error.name
             error = error_of(outcome.error, f"{batch.partition}: {what}")
             if isinstance(error, InvalidRecordError):
-                error.records = outcome.records
+                error.partition, error.records = batch.partition, outcome.records
             self._note_failed(batch, error, outcome.error)
 
     def _tell_of(self, queue: PartitionQueue, waited_ms: int) -> None:
