@@ -22,6 +22,7 @@ from logstore.errors import (
     UnsupportedVersionError,
     UsageError,
 )
+from logstore.logdir import identity
 from logstore.logdir.catalogue import CatalogueWriter
 from logstore.model import TopicPartition
 from logstore.testing import ManualClock
@@ -308,6 +309,18 @@ def test_files_of_a_deleted_topic_go_after_the_delay(path):
     clock.advance(1)
     store.run_background()
     assert not [name for name in names_in(path) if "-delete" in name]
+
+
+def test_a_deletion_does_not_look_closely_at_those_before_it(store, monkeypatch):
+    parsed = []
+    parse_name = identity.parse_name
+    monkeypatch.setattr(identity, "parse_name", lambda name: parsed.append(name) or parse_name(name))
+    store.create_topics({f"t-{number}": 1 for number in range(20)})
+    for number in range(20):
+        store.delete_topic(f"t-{number}")
+    store.create_topic("t")
+    store.delete_topic("t")
+    assert sum(name.startswith("t-") for name in parsed) == 21
 
 
 def test_closing_removes_the_files_of_deleted_topics(path):

@@ -451,7 +451,13 @@ class TopicTable:
         """The partitions of a topic, and those that a growth created and did not finish: if their directories
         stayed, the next open would make a topic of them again."""
         numbers = {*entry.held_partitions, *entry.letting_go}
-        for name, parsed in list_partitions(self._files, self._path):
+        start = f"{entry.name}-"
+        listed = [  # before they are parsed: thousands of others may be there, also of deleted topics
+            each
+            for each in self._files.list_directory(self._path)
+            if each.name.startswith(start) and each.name.removeprefix(start).isdecimal()
+        ]
+        for name, parsed in partitions_among(listed):
             is_live = parsed.kind is DirectoryKind.LIVE and parsed.topic == entry.name
             if is_live and self._belongs_to(entry, f"{self._path}/{name}"):
                 numbers.add(parsed.partition)
