@@ -208,7 +208,9 @@ class TopicConfig(Checked):
     """Compact a log when more than this share of its compactable bytes was not compacted yet. A lower value
     keeps the log smaller and rewrites it more often."""
     file_delete_delay_ms: int = 60_000
-    """How long a removed file stays under its ``.deleted`` name, for readers in other processes."""
+    """How long a removed file stays under its ``.deleted`` name, for readers in other processes. A change
+    counts for what is removed afterwards; what waits already is removed when it was due before, or on
+    close."""
 
     # Durability
 
