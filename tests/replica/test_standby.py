@@ -9,6 +9,7 @@ import pytest
 
 import logstore
 from logstore import bridge, replica
+from logstore.connected import Sasl
 from logstore.errors import (
     ClosedError,
     DiskFullError,
@@ -17,7 +18,7 @@ from logstore.errors import (
     UnknownTopicError,
     UsageError,
 )
-from logstore.logdir.acls import Acl, Operation, PatternType, Permission, ResourceType
+from logstore.logdir.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
 from logstore.logdir.followed import Followed, read_followed
 from logstore.model import Isolation, ProducerIdentity, Role, TopicPartition
 from logstore.partition.log import Log
@@ -517,6 +518,38 @@ def test_a_topic_that_may_not_be_read_stops_alone(leader, copy):
         )
         eventually(lambda: values(copy, "secret") == [])
         assert standby.progress.stopped == {}
+
+
+def test_a_topic_that_may_not_be_read_for_a_while_goes_on(leader, copy, caplog):
+    """Costs 1 s."""
+    topic = ResourceType.TOPIC, "t", PatternType.LITERAL, "User:ANONYMOUS", "*"
+    describe, configs, read = (
+        Acl(*topic, each, Permission.ALLOW)
+        for each in (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.READ)
+    )
+    leader.acls.add([describe, configs, read])
+    with (
+        leader.listen("127.0.0.1:0", authorize=True) as listener,
+        replica.follow(copy, listener.address, topics=["t"]) as standby,
+    ):
+        eventually(lambda: values(copy, "t") == [b"1", b"2"])
+        leader.acls.remove([AclFilter(*read)])
+        eventually(lambda: "does not allow it" in (standby.progress.trouble or ""))
+        leader["t"][0].append(b"3")
+        assert standby.failure is None
+        leader.acls.add([read])
+        eventually(lambda: values(copy, "t") == [b"1", b"2", b"3"])
+        eventually(lambda: standby.progress.trouble is None)
+        assert caplog.text.count("a part of the copy waits, and tries again: t-") == 1
+
+
+def test_a_standby_that_ends_says_what_to_do(leader, copy, caplog):
+    leader.users.set_password("standby", "old")
+    with leader.listen("127.0.0.1:0", sasl_enabled_mechanisms="SCRAM-SHA-256") as listener:
+        login = Sasl(username="standby", password="wrong")
+        with replica.follow(copy, listener.address, topics=["t"], sasl=login) as standby:
+            eventually(lambda: standby.failure)
+    assert "When that is mended, close() the standby, and follow again" in caplog.text
 
 
 def test_a_partition_that_nobody_leads_holds_up_no_others(tmp_path, copy, caplog):

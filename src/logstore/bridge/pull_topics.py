@@ -17,7 +17,7 @@ from logstore.bridge.followed_topics import FollowedTopics
 from logstore.bridge.pace import Pace
 from logstore.bridge.partition_copy import CopyCounts, PartitionCopy
 from logstore.bridge.progress import NOT_ASKED, PartitionProgress, PullProgress
-from logstore.bridge.trouble import OneRun, Trouble
+from logstore.bridge.trouble import OneRun, Trouble, is_denied
 from logstore.broker.records.looking_up import INTERNAL_TOPICS
 from logstore.broker.requests import FetchedPartition
 from logstore.connected import RemoteStore
@@ -345,14 +345,14 @@ class PullBridge:
     def _attempt(self, name: str, work: Callable[[], None], copy: PartitionCopy | None = None) -> None:
         """Do a part of the work for a topic, or for one of its partitions. What was deleted here is looked at
         again. A standby goes on without a topic that cannot be copied. A partition that has to wait holds
-        up no others."""
+        up no others; that of a standby also until it is allowed again: nobody starts it again then."""
         try:
             work()
         except LogstoreError as error:
             if not self._topics.are_here(name, None if copy is None else copy.log):
                 self._forget(name)
                 self._refresh_at = 0.0
-            elif copy is not None and isinstance(error, RetriableError) and not self._stopping.is_set():
+            elif copy is not None and self._may_pass(error) and not self._stopping.is_set():
                 self._let_rest(copy, error)
             elif not self._is_standby or not isinstance(error, (UsageError, CorruptionError)):
                 raise
@@ -363,6 +363,9 @@ class PullBridge:
                 self._stopped[name] = error
                 self._forget(name)
                 _tell_end(name, error)
+
+    def _may_pass(self, error: LogstoreError) -> bool:
+        return isinstance(error, RetriableError) or (self._is_standby and is_denied(error))
 
     def _copies_of(self, name: str) -> list[PartitionCopy]:
         return [copy for copy in self._copies.values() if copy.partition.topic == name]
@@ -427,7 +430,10 @@ class PullBridge:
     def _let_go(self, name: str) -> None:
         """A topic was deleted at the cluster."""
         if self._names is None and name in self._store:
-            warn("topic %r was deleted at the cluster; what was copied is still here", name)
+            warn(
+                "topic %r was deleted at the cluster, or may not be seen; what was copied is still here",
+                name,
+            )
         self._forget(name)
 
     def _take_up(self, topic: ClusterTopic) -> None:

@@ -27,6 +27,10 @@ _DENIED: Final = frozenset(
 )
 
 
+class _DeniedError(UsageError):
+    """The cluster does not allow something, until its ACLs are changed."""
+
+
 def check_answer(code: ErrorCode, what: str, message: str | None = None) -> None:
     """
     Args:
@@ -42,12 +46,17 @@ def check_answer(code: ErrorCode, what: str, message: str | None = None) -> None
         return
     why = message or code.name
     if code in _DENIED:
-        raise UsageError(f"{what}: the cluster does not allow it ({code.name}); its ACLs say who may")
+        raise _DeniedError(f"{what}: the cluster does not allow it ({code.name}); its ACLs say who may")
     if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise UnknownTopicError(f"{what}: the cluster has no such topic or partition, or has no longer")
     if code in RETRIABLE:
         raise RetriableError(f"{what}: {why}")
     raise error_of(code, f"{what}: {why}")
+
+
+def is_denied(error: LogstoreError) -> bool:
+    """Whether it says that the cluster does not allow something."""
+    return isinstance(error, _DeniedError)
 
 
 class OneRun:

@@ -109,7 +109,11 @@ class Standby:
         except LogstoreError as error:
             if not self._is_ended:
                 self._failure = error
-                warn("the copy of %s ends: %s", self._source, error)
+                warn(
+                    "the copy of %s ends: %s. When that is mended, close() the standby, and follow again",
+                    self._source,
+                    error,
+                )
 
     @property
     def progress(self) -> PullProgress:
