@@ -475,7 +475,9 @@ class Log(CheckableLog):
 
         ``done`` runs in the thread that changes the log, under the log's lock; or in this thread, if the
         offset is reached already. It must not wait or change a log: pass the news on
-        (``loop.call_soon_threadsafe``, ``queue.put``, ``event.set``). An exception in it becomes a warning.
+        (``loop.call_soon_threadsafe``, ``queue.put``, ``event.set``). An exception in it becomes a warning;
+        one that ends the program, such as ``SystemExit``, is raised in the main thread, when the change of
+        the log is whole.
 
         Returns:
             The wait; its ``cancel()`` ends it.

@@ -1,6 +1,7 @@
 """Waits that take no thread: told once, when the log gets there, when the time is over, or at its end."""
 
 import random
+import sys
 import threading
 
 import pytest
@@ -216,6 +217,62 @@ def test_what_a_callback_raises_stops_nothing(log, caplog):
     log.flush()
     assert not log.needs_reopen
     assert caplog.text.count("of the caller") >= 3
+
+
+ENDS = [SystemExit, KeyboardInterrupt]
+CHANGES = {
+    "extend": lambda log: log.extend([b"a"]),
+    "append": lambda log: (log.append(b"a"), log.writer.write_gathered()),
+    "flush": lambda log: (log.extend([b"a"]), log.flush()),
+    "extend, flush": lambda log: log.extend([b"a"], flush=True),
+    "roll": lambda log: (log.append(b"a"), log.roll()),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_ends_the_program_is_raised_when_the_change_is_whole(log, change, end):
+    raised, others = [], []
+
+    def leave(*_):
+        if not raised and (change != "flush" or log.durable_offset):
+            raised.append(end("of the caller"))
+            raise raised[0]
+
+    log.on_change(leave)
+    log.on_change(lambda: others.append(1))
+    with pytest.raises(end, match="of the caller"):
+        CHANGES[change](log)
+    assert others
+    assert not log.needs_reopen
+    assert log.extend([b"b"], flush=True) == range(1, 2)
+    assert [record.value for record in log.read()] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_what_ends_the_program_in_another_wait(log, end):
+    def leave(_):
+        raise end("of the caller")
+
+    with pytest.raises(end):
+        log.when(0, leave)
+    log.when(1, leave, timeout=1)
+    with pytest.raises(end):
+        pass_time(log, 1_000)
+    log.when(1, leave)
+    with pytest.raises(end):
+        log.close()
+    assert log.is_closed
+
+
+def test_in_another_thread_it_is_a_warning(log, caplog):
+    stop = log.on_change(lambda: sys.exit("of the caller"))
+    thread = threading.Thread(target=add, args=(log, b"a"))
+    thread.start()
+    thread.join()
+    stop()
+    assert log.log_end_offset == 1
+    assert "SystemExit: of the caller" in caplog.text
 
 
 @pytest.mark.parametrize(

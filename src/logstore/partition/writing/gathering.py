@@ -103,7 +103,9 @@ class Gathering:
                             self._write_overdue_locked(now_ms)
                         number = self.rows.add(value, key, headers, timestamp_ms, now_ms)
                         if number >= 0:
-                            return self._after_gathering_locked(number)
+                            offset = self._after_gathering_locked(number)
+                            self._core.waits.raise_interrupt()
+                            return offset
                 except BaseException as error:
                     if not self.rows.has_failed:  # nothing was written, or all: an interrupt does no harm
                         self._core.harmless = error

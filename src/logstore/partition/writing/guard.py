@@ -105,7 +105,10 @@ class Guard:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None:
+        if error is None:
+            if self._waits.interrupt is not None:
+                self._waits.raise_interrupt()
+        else:
             core = self.core
             if error is core.unbegun and core.log_end_offset == self._began_at:
                 core.harmless = error

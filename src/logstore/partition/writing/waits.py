@@ -58,10 +58,9 @@ class Wait:
         """The clock's entry for this wait."""
         self._task = task
 
-    def tell(self, is_reached: bool) -> None:
-        """End the wait, unless it is over already."""
-        if self.cancel():
-            _call(lambda: self._done(is_reached), "what waited for a log")
+    def tell(self, is_reached: bool) -> BaseException | None:
+        """End the wait, unless it is over already. Returns what :func:`_call` does."""
+        return _call(lambda: self._done(is_reached), "what waited for a log") if self.cancel() else None
 
 
 class Watcher(Protocol):
@@ -81,12 +80,16 @@ class Watcher(Protocol):
         ...
 
 
-def _call(action: Callable[[], object], name: str) -> None:
-    """Call a user's function: an exception in it must not stop a change of the log half-way."""
+def _call(action: Callable[[], object], name: str) -> BaseException | None:
+    """Call a user's function: an exception in it must not stop a change of the log half-way. Returns what is
+    to be raised after the change: what may have been meant for the program, such as Ctrl-C."""
     try:
         action()
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and threading.current_thread() is threading.main_thread():
+            return error
         warn("%s failed: %s: %s", name, type(error).__name__, error)
+    return None
 
 
 class Waits:
@@ -103,6 +106,7 @@ class Waits:
         "_scheduler",
         "_swept_at",
         "_threads",
+        "interrupt",
         "is_watched",
         "watchers",
     )
@@ -124,6 +128,8 @@ class Waits:
         self._has_ended = False
         self.is_watched = False
         """Whether anything waits. If not, an append need not call :meth:`notify`."""
+        self.interrupt: BaseException | None = None
+        """What came in a callback, and is to be raised at the end of the change."""
 
     def notify(self, view: LogView) -> None:
         """The log has changed to this view."""
@@ -134,9 +140,21 @@ class Waits:
             reached = self._take_reached_locked(view)
             callbacks = self._callbacks
         for entry in reached:
-            entry.tell(True)
+            self._note(entry.tell(True))
         for callback in callbacks:
-            _call(callback, "on_change()")
+            self._note(_call(callback, "on_change()"))
+
+    def _note(self, interrupt: BaseException | None) -> None:
+        if interrupt is not None:
+            self.interrupt = interrupt
+
+    def raise_interrupt(self) -> None:
+        """Raise what came in a callback, if it ends the program, and this is its main thread: called when the
+        change of the log is whole."""
+        interrupt = self.interrupt
+        if interrupt is not None and threading.current_thread() is threading.main_thread():
+            self.interrupt = None
+            raise interrupt
 
     def _take_reached_locked(self, view: LogView) -> list[Wait]:
         reached = []
@@ -235,7 +253,8 @@ class Waits:
                 self._add_locked(isolation, offset, entry)
             self._look_locked()
         if is_over:
-            entry.tell(is_reached)
+            self._note(entry.tell(is_reached))
+            self.raise_interrupt()
         elif timeout_ms is not None:
             task = Task(f"wait for {self._partition}", lambda: self._expire(entry), None)
             entry.expire_by(task)
@@ -251,7 +270,7 @@ class Waits:
         heapq.heappush(heap, (offset, next(self._numbers), entry))
 
     def _expire(self, entry: Wait) -> None:
-        entry.tell(False)
+        self._note(entry.tell(False))
         with self._lock:
             heap = self._entries.get(entry.isolation, [])
             while heap and heap[0][2].is_over:
@@ -259,6 +278,7 @@ class Waits:
             if not heap:
                 self._entries.pop(entry.isolation, None)
             self._look_locked()
+        self.raise_interrupt()
 
     def end(self) -> None:
         """End all waits: the log is closed or has failed, and will not grow any more."""
@@ -271,8 +291,8 @@ class Waits:
             watchers = self._take_watchers_locked()
         for heap in entries.values():
             for _, _, entry in heap:
-                entry.tell(False)
+                self._note(entry.tell(False))
         for callback in callbacks:
-            _call(callback, "on_change()")
+            self._note(_call(callback, "on_change()"))
         for watcher in watchers:
             watcher.ended()

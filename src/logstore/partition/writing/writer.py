@@ -212,6 +212,7 @@ class LogWriter:
             if on_close is not None and self.guard.is_closed:  # else an interrupt came first
                 on_close()
                 self.on_close = None  # last: closing again finishes what an interrupt has left
+        self.waits.raise_interrupt()
 
     def _close_locked(self) -> None:
         try:
@@ -265,3 +266,4 @@ class LogWriter:
             self.gathering.rows.close_gate()  # last: a thread that opens the gate then checks is_closed
             self.core.lose_files()
         self.waits.end()
+        self.waits.raise_interrupt()
