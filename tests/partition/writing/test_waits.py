@@ -207,6 +207,15 @@ def test_a_callback_is_told_of_every_change_until_it_is_taken_back(log):
     assert not log.writer.waits.is_watched
 
 
+def test_a_callback_may_ask_where_the_log_ends_when_single_appends_are_written(log):
+    ends = []
+    log.on_change(lambda: ends.append((log.log_end_offset, len(list(log.read())))))
+    log.append(b"a")
+    log.append(b"b")
+    log.flush()
+    assert ends == [(2, 2), (2, 2)]
+
+
 def test_what_a_callback_raises_stops_nothing(log, caplog):
     def fail(*_):
         raise ValueError("of the caller")

@@ -265,10 +265,11 @@ class Gathering:
         now_ms, core = self._now_ms(), self._core
         end_offset = core.log_end_offset
         try:
-            core.append(self._encode_gathered(now_ms), now_ms)
+            core.write_batches(self._encode_gathered(now_ms), now_ms)
         finally:
             if core.log_end_offset != end_offset:  # also if a signal handler has raised an error since
                 gathered.clear()
+        core.after_append()  # when nothing gathers any more: who is told may ask where the log ends
 
     def _encode_gathered(self, now_ms: int) -> Sequence[NewBatch]:
         try:

@@ -76,16 +76,21 @@ class LogGrowth(LogState):
     def append(self, batches: Sequence[NewBatch], now_ms: int) -> AppendResult:
         """Place encoded batches at the log end and write them, a segment's worth at a time. Raises what
         :meth:`write` does."""
+        result = self.write_batches(batches, now_ms)
+        self.after_append()
+        return result
+
+    def write_batches(self, batches: Sequence[NewBatch], now_ms: int) -> AppendResult:
+        """The same, without :meth:`after_append`, which follows."""
         if len(batches) == 1:
             header = place_batch(batches[0], self.log_end_offset, self.leader_epoch)
-            return self.append_planned(PlannedAppend(batches, [header]), AppendOrigin.CLIENT, now_ms)
+            return self.write(PlannedAppend(batches, [header]), AppendOrigin.CLIENT, now_ms)
         result: AppendResult | None = None
         segment_bytes = self.config.segment_bytes
         for planned in place_batches(batches, self.log_end_offset, self.leader_epoch, segment_bytes):
             written = self.write(planned, AppendOrigin.CLIENT, now_ms)
             result = written if result is None else written._replace(base_offset=result.base_offset)
         assert result is not None
-        self.after_append()
         return result
 
     def append_planned(self, planned: PlannedAppend, origin: AppendOrigin, now_ms: int) -> AppendResult:
