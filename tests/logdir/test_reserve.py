@@ -90,3 +90,11 @@ def test_a_deletion_that_has_no_room_takes_it(files):
         assert size_of(files) is None
         assert log.log_start_offset == 1
     assert size_of(files) == SIZE
+
+
+def test_a_disk_that_fails_with_it_stops_nothing(files):
+    with opened(files) as store:
+        store.create_topic("t")[0].extend([b"1"], flush=True)
+        files.fail(FAULTS["EIO"], path=RESERVE_NAME, times=None)
+    with opened(files) as store:
+        assert [record.value for record in store["t"].read()] == [b"1"]

@@ -933,7 +933,7 @@ class LogDirectory:
         self._topics.store_marked()
         if not self.damaged and not any(log.needs_reopen for log in self.logs()):
             self.context.home.put_clean_marker()
-        self._reserve.try_to_keep()
+        self._reserve.keep()
 
     def _abandon(self) -> None:
         self._is_closed = True
