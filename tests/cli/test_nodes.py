@@ -63,11 +63,50 @@ def test_settings_are_text_by_kafkas_names(write):
             "coordinator is 'zookeper://h:1/p'; it must be zookeeper://host",
         ),
         ({"coordinator": '"./data/"'}, "the coordinator is in the node's own directory"),
+        (
+            {"settings": "{min.insync.replicas = 2}"},
+            r"node.toml: \[settings\] has 'min' without quotes; write \"retention.ms\" = 1000",
+        ),
     ],
 )
 def test_a_file_that_is_wrong(write, lines, why):
     with pytest.raises(UsageError, match=why):
         read_node_file(write(**lines))
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        ({"node_id": "-1"}, "node_id is -1"),
+        ({"session_ms": "1"}, "session_ms is 1; it must be a whole number, 200 or above"),
+        ({"replication_factor": "0"}, "replication_factor is 0"),
+        ({"listener": '"127.0.0.1"'}, "'127.0.0.1' is no address"),
+        ({"settings": '{"min.insync.replicas" = 0}'}, "min.insync.replicas is 0; it must be from 1 to"),
+        ({"settings": '{"num.partitions" = 0}'}, "num.partitions is 0; it must be from 1 to"),
+        ({"settings": '{"retention.ms" = "7d"}'}, "retention.ms is '7d'"),
+        ({"coordinator": '"zookeeper://h:x/p"'}, "hosts is 'h:x/p'; it must be text such as 'host1:2181,"),
+        ({"coordinator": '"zookeeper://h,,i/p"'}, "hosts is 'h,,i/p'; it must be text such as 'host1:2181,"),
+    ],
+)
+def test_what_is_refused_is_told_with_the_file(write, monkeypatch, capsys, lines, why):
+    monkeypatch.setattr(nodes, "until_told", lambda: None)
+    file = write(**lines)
+    assert run_plain(Serving(config=file, is_quiet=True)) == 2
+    assert capsys.readouterr().err.startswith(f"error: {file}: {why}")
+
+
+def test_the_first_node_of_a_new_cluster_is_told_where_it_looks(write, monkeypatch, capsys):
+    monkeypatch.setattr(nodes, "until_told", lambda: None)
+    file = write()
+    assert run_plain(Serving(config=file, is_new_cluster=True, is_quiet=True)) == 2
+    told = capsys.readouterr().err
+    assert f"error: {file}: " in told
+    assert "Start the node without --new-cluster" in told
+
+
+def test_a_directory_is_no_file_of_a_node(tmp_path):
+    with pytest.raises(UsageError, match=r"is a directory; --config names the file of a node"):
+        read_node_file(str(tmp_path))
 
 
 def test_a_file_that_is_not_there(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final, NamedTuple
 
@@ -25,7 +25,7 @@ from logstore.replica.coordination.interface import SESSION_MS, Coordinator
 from logstore.replica.leaving import leave_cluster
 from logstore.replica.node.controller.adopting import cluster_id_for, was_node
 from logstore.replica.node.node import Node
-from logstore.store import open_store
+from logstore.store import Store, open_store
 from logstore.wire.handlers.settings import ListenerConfig
 from logstore.wire.remote.settings import RenewedSasl, Sasl
 from logstore.wire.security.tls import ClientTls, ServerTls
@@ -94,6 +94,10 @@ def read_node_file(path: str) -> NodeFile:
         UsageError: the file cannot be read, or something in it is missing, unknown or of the wrong type.
     """
     files = OsFiles()
+    if files.is_directory(path):
+        raise UsageError(
+            f"{path} is a directory; --config names the file of a node, such as {path}/node.toml"
+        )
     data = read_small_file(files, path, _MAX_BYTES)
     if data is None:
         raise UsageError(f"there is no file {path}")
@@ -124,12 +128,16 @@ def read_node_file(path: str) -> NodeFile:
         login = zookeeper["username"], _password(path, _below(base, zookeeper["password_file"]))
         if not all(login) or ":" in login[0]:
             raise UsageError(f"{path}: [zookeeper] needs a username without a colon, and a password")
+    settings = found.get("settings", {})
+    for name, value in settings.items():
+        if isinstance(value, dict):  # TOML takes a name with dots for tables
+            raise UsageError(f'{path}: [settings] has {name!r} without quotes; write "retention.ms" = 1000')
     return NodeFile(
         directory,
         found["node_id"],
         coordinator,
         {name: found[name] for name in _OF_NODE if name in found} | _security(path, base, found),
-        {name: _text_of(value) for name, value in found.get("settings", {}).items()},
+        {name: _text_of(value) for name, value in settings.items()},
         found.get("session_ms", SESSION_MS),
         login,
     )
@@ -240,7 +248,27 @@ def _leave_lost_cluster(wanted: NodeFile) -> None:
             f"{wanted.coordinator} has a cluster; --new-cluster is for a coordinator that has lost its own. "
             "Start the node without it"
         )
+    if not OsFiles().is_directory(wanted.directory):
+        raise UsageError(
+            f"there is no directory {wanted.directory}, and --new-cluster is for a node that has topics. "
+            "Start the node without --new-cluster if it is the first of a cluster"
+        )
     leave_cluster(wanted.directory)
+
+
+@contextmanager
+def _said_in(path: str, settings: Iterable[str] = ()) -> Iterator[None]:
+    """What is refused is told with the file that says it, and with the names that settings have there."""
+    try:
+        yield
+    except UsageError as error:
+        if type(error) not in (UsageError, InvalidConfigError) or str(error).startswith(f"{path}:"):
+            raise
+        told = str(error)
+        for name in settings:
+            if told.startswith(f"{name.replace('.', '_')} is "):
+                told = name + told[len(name) :]
+        raise type(error)(f"{path}: {told}") from None
 
 
 @contextmanager
@@ -267,44 +295,19 @@ def serve_node(path: str, *, is_new_cluster: bool = False, is_json: bool, is_qui
         is_new_cluster: begin another cluster with what the node has, since the coordinator has lost its own.
 
     Raises:
-        LogstoreError: as :func:`logstore.open` and :class:`.Node`; or the node's disk has failed.
+        LogstoreError: as :func:`logstore.open` and :class:`.Node`; or the node's disk has failed. What is
+            wrong in the file is told with the file's name.
         StorageError: the coordinator is damaged.
         FencedError: the directory was moved, removed or replaced.
         OSError: standard output cannot be written.
     """
     wanted = read_node_file(path)
-    try:
-        found = parse_settings((ListenerConfig, StoreConfig, TopicConfig), wanted.settings)
-    except InvalidConfigError as error:
-        raise InvalidConfigError(f"{path}: {error}") from None
-    config = StoreConfig(**found[StoreConfig], topic=TopicConfig(**found[TopicConfig]))
     ended = until_told()
-    if is_new_cluster:
-        _leave_lost_cluster(wanted)
     with ExitStack() as stack:
-        on_progress = None if is_quiet or is_json else remarks.of_opening(wanted.directory)
-        store = stack.enter_context(open_store(wanted.directory, config=config, on_progress=on_progress))
-        with _damage_of(wanted.coordinator):
-            coordinator = open_coordinator(
-                wanted.coordinator,
-                wanted.session_ms,
-                cluster_id_for(store),
-                wanted.zookeeper_login,
-                create=not was_node(store),
-            )
-        stack.callback(coordinator.close)
-        try:
-            with _damage_of(wanted.coordinator):
-                node = Node(
-                    store,
-                    wanted.node_id,
-                    coordinator=coordinator,
-                    **wanted.options,
-                    config=ListenerConfig(**found[ListenerConfig]),
-                )
-        except LockedError as error:  # another process has the node id, and not the directory
-            raise RetriableError(f"{error.held}. Stop that node, or give another node_id in {path}") from None
-        stack.enter_context(node)
+        with _said_in(path, wanted.settings):
+            if is_new_cluster:
+                _leave_lost_cluster(wanted)
+            store, node = _start(path, wanted, stack, is_told=not is_quiet and not is_json)
         if is_json:
             streams.write(f"{json_text({'address': node.address, 'path': store.path})}\n", "utf-8")
         else:
@@ -317,3 +320,32 @@ def serve_node(path: str, *, is_new_cluster: bool = False, is_json: bool, is_qui
             raise node.failure
         if not is_quiet:
             streams.tell("handing over, and closing")
+
+
+def _start(path: str, wanted: NodeFile, stack: ExitStack, *, is_told: bool) -> tuple[Store, Node]:
+    """The node that a file describes, and its store; the stack closes both.
+
+    Args:
+        is_told: whether to tell how far a recovery is.
+    """
+    found = parse_settings((ListenerConfig, StoreConfig, TopicConfig), wanted.settings)
+    config = StoreConfig(**found[StoreConfig], topic=TopicConfig(**found[TopicConfig]))
+    listening = ListenerConfig(**found[ListenerConfig])
+    on_progress = remarks.of_opening(wanted.directory) if is_told else None
+    store = stack.enter_context(open_store(wanted.directory, config=config, on_progress=on_progress))
+    with _damage_of(wanted.coordinator):
+        coordinator = open_coordinator(
+            wanted.coordinator,
+            wanted.session_ms,
+            cluster_id_for(store),
+            wanted.zookeeper_login,
+            create=not was_node(store),
+        )
+    stack.callback(coordinator.close)
+    try:
+        with _damage_of(wanted.coordinator):
+            node = Node(store, wanted.node_id, coordinator=coordinator, **wanted.options, config=listening)
+    except LockedError as error:  # another process has the node id, and not the directory
+        raise RetriableError(f"{error.held}. Stop that node, or give another node_id in {path}") from None
+    stack.enter_context(node)
+    return store, node

@@ -70,6 +70,7 @@ try:
         SessionMovedError,
     )
     from kazoo.handlers.threading import KazooTimeoutError
+    from kazoo.hosts import collect_hosts
     from kazoo.protocol.states import KazooState
     from kazoo.security import make_digest_acl
 except ImportError as error:
@@ -105,6 +106,15 @@ _UNKNOWN: Final = (
 """The request was sent, or may have been."""
 
 
+def _check_hosts(hosts: str) -> None:
+    try:
+        collect_hosts(hosts)
+    except ValueError as error:
+        raise UsageError(
+            f"hosts is {shown(hosts)}; it must be text such as 'host1:2181,host2:2181/path': {error}"
+        ) from None
+
+
 class ZooKeeperTree:
     """See :class:`~logstore.replica.coordination.tree.Tree`."""
 
@@ -124,6 +134,7 @@ class ZooKeeperTree:
         self.clock = clock
         self.patience_ms = session_ms
         client_options.setdefault("logger", _quiet_logger())
+        _check_hosts(hosts)
         self._client = KazooClient(
             hosts,
             timeout=session_ms / 1000,
