@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import shutil
 import sys
 import threading
@@ -120,6 +121,21 @@ def test_nobody_makes_a_directory_again_that_was_moved_away(open_one, tmp_path):
     again = coordinator.register(disk.node(1), disk.remember)
     eventually(lambda: [*coordinator.view.registrations.values()] == [again.registration])
     assert again.has_lease
+
+
+def test_who_reads_the_log_is_told_what_to_do_about_a_directory_that_is_gone(open_one, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    coordinator, disk = open_one(), Disk()
+    coordinator.register(disk.node(1), disk.remember)
+    (tmp_path / "c").rename(tmp_path / "away")
+    eventually(lambda: "cannot be used" in caplog.text)
+    (told,) = [each.getMessage() for each in caplog.records if "cannot be used" in each.getMessage()]
+    assert str(tmp_path / "c") in told
+    assert "Put back what was there: until then this process leads nothing" in told
+    assert "logstore serve --config FILE --new-cluster" in told
+    assert "can be used again" not in caplog.text
+    (tmp_path / "away").rename(tmp_path / "c")
+    eventually(lambda: f"the coordinator {tmp_path / 'c'} can be used again" in caplog.text)
 
 
 def test_it_works_where_there_are_no_watches(open_one):

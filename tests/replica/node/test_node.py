@@ -355,6 +355,7 @@ def test_what_could_not_be_done_of_a_change_is_done_soon(cluster, monkeypatch, c
     eventually(lambda: node._living == cluster.nodes.keys())
     assert not failures
     assert "cannot go on: no thread can be started" in caplog.text
+    assert "to copy from a leader; it tries again until it can" in caplog.text
 
 
 def test_with_too_few_replicas_nothing_is_written(cluster):

@@ -37,6 +37,7 @@ from logstore.arguments import check_least
 from logstore.clock import Clock, SystemClock
 from logstore.errors import (
     ClosedError,
+    CorruptionError,
     FencedError,
     LogstoreError,
     ReopenRequiredError,
@@ -51,7 +52,7 @@ from logstore.replica.coordination.coordinator import TreeCoordinator, no_cluste
 from logstore.replica.coordination.image import Change
 from logstore.replica.coordination.interface import SESSION_MS
 from logstore.replica.coordination.tree import Changed, Create, Lease, Refusal, Step, Stored, Why
-from logstore.warning import warn
+from logstore.warning import inform, warn
 
 _SIGN: Final = struct.Struct("<qI")
 """Milliseconds, and a checksum: a reader may see half of a write."""
@@ -62,6 +63,12 @@ _LOOK_AGAIN_MS: Final = 1_000
 _SIGNS_PER_SESSION: Final = 8
 _LEAST_SESSION_MS: Final = 200
 _UNLIMITED: Final = 1 << 62
+_PUT_BACK: Final = (
+    ". Put back what was there: until then this process leads nothing, and then it goes on by itself. If "
+    "that is lost, the node that has everything can begin a new cluster: logstore serve --config FILE "
+    "--new-cluster"
+)
+"""What is to be done if the directory is gone, or is not what it was."""
 _TRIES: Final = 5
 _FORGOTTEN_MS: Final = 3_600_000
 """A session that did not begin in that time never will."""
@@ -346,26 +353,30 @@ class FileTree:
                     tell(changed)
                     self._first_told.set()
                 self._bury_known()
+                if said is not None:
+                    inform("the coordinator %s can be used again", self.name)
                 said = None
                 has_news = self._wait()
             except ClosedError:
                 break
             except Exception as error:
+                is_gone = isinstance(error, CorruptionError)
                 if isinstance(error, LogstoreError) and not isinstance(error, RetriableError):
-                    self._check_directory()
+                    is_gone |= self._check_directory()
                 if str(error) != said:
                     said = str(error)
-                    warn("the coordinator cannot be used: %s", error)
+                    warn("the coordinator cannot be used: %s%s", error, _PUT_BACK if is_gone else "")
                 self._first_told.set()
                 threading.Event().wait(_LOOK_MS / 1000)
         self._end_watch()
 
-    def _check_directory(self) -> None:
-        """If the log is gone or damaged, there is no lease on anything any more."""
+    def _check_directory(self) -> bool:
+        """Whether the log is gone. Then there is no lease on anything any more."""
         with contextlib.suppress(LogstoreError):
             if self._files.is_directory(self._log.segment):
-                return
+                return False
         self._lose()
+        return True
 
     def _wait(self) -> bool:
         """Until something may have changed, a tenth of a second at most. Returns whether it may."""

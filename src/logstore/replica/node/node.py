@@ -357,10 +357,12 @@ class Node:
             self._bell.clear()
             try:
                 self._step()
+                if self._trouble is not None:
+                    inform("node %d goes on", self.node_id)
                 self._trouble = None
             except LogstoreError as error:
                 if str(error) != self._trouble:
-                    warn("node %d cannot go on: %s", self.node_id, error)
+                    warn("node %d cannot go on: %s; it tries again until it can", self.node_id, error)
                 self._trouble = str(error)
                 time.sleep(_AGAIN_SECONDS)
 
