@@ -404,7 +404,7 @@ def test_what_rests_is_not_noted_with_each_fetch(tmp_path, monkeypatch):
         assert read(cluster) == [b"1", b"2"]
 
 
-def test_what_no_other_has_is_cut_off_where_another_has_led(cluster):
+def test_what_no_other_has_is_cut_off_where_another_has_led(cluster, caplog):
     """A leader appends what nobody copies, and is gone; the next one leads on from what all had."""
     create(cluster)
     cluster.wait_for_isr(T, 3)
@@ -418,6 +418,29 @@ def test_what_no_other_has_is_cut_off_where_another_has_led(cluster):
     cluster.wait_for_isr(T, 3)
     assert read(cluster) == [b"1", b"2"]
     eventually(partial(have_same_bytes, cluster))
+    (told,) = [each.getMessage() for each in caplog.records if "cut off" in each.getMessage()]
+    assert told.startswith(
+        "t-0: the leader has other records from 1 on; the offsets to 1 are cut off here. Not all"
+    )
+
+
+def test_what_consumers_may_have_seen_is_told_of_when_it_is_cut_off(cluster, caplog):
+    create(cluster, unclean_leader_election_enable=True)
+    cluster.wait_for_isr(T, 3)
+    leader = cluster.leader_of(T).node_id
+    behind = next(each for each in cluster.nodes if each != leader)
+    for each in set(cluster.nodes) - {leader}:
+        cluster.stop(each)
+    cluster.wait_for_isr(T, 1)
+    send(cluster, [b"lost"])
+    cluster.stop(leader)
+    cluster.start(behind)
+    eventually(lambda: cluster.leader_of(T).node_id == behind)
+    cluster.start(leader)
+    eventually(
+        lambda: "the leader has other records from 0 on; the offsets to 0 are cut off here" in caplog.text
+    )
+    assert "Some were below the high watermark" in caplog.text
 
 
 def test_a_node_that_comes_back_empty_copies_everything(cluster, tmp_path):

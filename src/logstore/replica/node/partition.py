@@ -11,7 +11,7 @@ import heapq
 import itertools
 import threading
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.requests import NO_OFFSET, FetchedPartition, FetchPartition
@@ -42,6 +42,12 @@ from logstore.warning import inform, warn
 
 Done = Callable[[ErrorCode], object]
 """Told what became of records: in all in-sync replicas, or why not known."""
+
+_NOT_TOLD: Final = "Not all in-sync replicas had them: with acks=all nobody was told that they are stored"
+_TOLD: Final = (
+    "Some were below the high watermark: consumers may have seen them, and their writers may have been told "
+    "that they are stored. That comes of an unclean election, or of disks that have lost records"
+)
 
 
 class Host(Protocol):
@@ -443,14 +449,15 @@ class PartitionReplica:
 
     def _cut(self, log: Log, offset: int, cut: Callable[[], object]) -> None:
         self._be_follower()
-        before = log.log_end_offset
+        before, seen = log.log_end_offset, log.high_watermark
         cut()
         if before > offset:
             warn(
-                "%s: the leader has other records from %d on; %d offsets are cut off here",
+                "%s: the leader has other records from %d on; the offsets to %d are cut off here. %s",
                 self.partition,
                 log.log_end_offset,
-                before - log.log_end_offset,
+                before - 1,
+                _TOLD if log.log_end_offset < seen else _NOT_TOLD,
             )
 
     def _raise_high_watermark(self, log: Log, offset: int) -> None:
