@@ -291,6 +291,28 @@ def test_a_client_finds_the_next_controller(cluster, port_stays):
         remote.delete_topic("u")
 
 
+def test_a_leader_that_stops_has_heard_who_leads_before_it_ends_connections(cluster, monkeypatch):
+    """What waited at it was not answered for the 5 s that a listener waits, and what was written at the next
+    leader waited as long for the node, which was in sync and did not follow."""
+    create(cluster)
+    cluster.wait_for_isr(T, 3)
+    node, found = cluster.leader_of(T), []
+    act, close, replica = node._act_on, node._listener.close, node._replicas[T]
+
+    def act_late(changes):
+        time.sleep(0.3)
+        act(changes)
+
+    def close_listener():
+        found.append((replica.leads, replica.follows is None))
+        close()
+
+    monkeypatch.setattr(node, "_act_on", act_late)
+    monkeypatch.setattr(node._listener, "close", close_listener)
+    cluster.stop(node.node_id)
+    assert found[0] == (False, False)
+
+
 def test_a_leader_that_stops_hands_over_and_comes_back(cluster):
     create(cluster)
     cluster.wait_for_isr(T, 3)

@@ -683,7 +683,7 @@ class Node:
         try:
             session.leave()
             deadline = time.monotonic() + _HAND_OVER_SECONDS
-            while time.monotonic() < deadline and self._has_successors():
+            while time.monotonic() < deadline and (self._has_successors() or self._has_not_heard()):
                 time.sleep(0.02)
         except LogstoreError as error:
             warn("node %d leaves without handing over: %s", self.node_id, error)
@@ -697,6 +697,18 @@ class Node:
             and state.leader.node_id == self.node_id
             and any(each.node_id in others for each in state.isr)
             for state in view.partitions.values()
+        )
+
+    def _has_not_heard(self) -> bool:
+        """Whether a replica here has yet to act on it that another leads. What waits at it is answered then,
+        and it follows: it counts as in sync until the session ends, and the new leader waits for it."""
+        partitions = self._coordinator.view.partitions
+        return any(
+            replica.leads
+            and (state := partitions.get(partition)) is not None
+            and state.leader is not None
+            and state.leader.node_id != self.node_id
+            for partition, replica in list(self._replicas.items())
         )
 
     def _abandon(self) -> None:
