@@ -7,7 +7,6 @@ Knows nothing of logs.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Iterator
 from typing import Final
 
@@ -73,6 +72,8 @@ class Reserve:
 
     def _fill(self, size_bytes: int) -> None:
         """Bytes that no file system makes smaller, up to the last one that has room."""
+        import hashlib  # few stores get here
+
         piece = hashlib.shake_256(RESERVE_NAME.encode()).digest(_PIECE_BYTES)
         file = self._files.open(self._path, write=True, create=True)
         try:

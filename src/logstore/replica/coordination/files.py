@@ -274,7 +274,8 @@ class FileTree:
         with self._lock:
             own = self._session.name if self._session is not None else None
             others = [each for each in self._log.image.sessions.items() if each[0] != own]
-        self._stamps = {name: self._stamps[name] for name, _ in others if name in self._stamps}
+        known = self._stamps  # two threads may be here
+        self._stamps = {name: known[name] for name, _ in others if name in known}
         for name, session_ms in others:
             if self._is_dead(name, session_ms) and self._close(name, session_ms):
                 self._remove_files(name)
