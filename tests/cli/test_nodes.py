@@ -188,7 +188,7 @@ def test_a_damaged_coordinator_is_no_store_to_be_verified(write, tmp_path, capsy
 
 
 def test_a_lost_coordinator_is_not_made_again_by_accident(write, tmp_path):
-    """4 s: it starts five processes."""
+    """5 s: it starts six processes."""
     with serving("--config", write()) as told, logstore.connect(told["address"]) as remote:
         remote.create_topic("t")
         with remote.producer(acks="all") as producer:
@@ -199,6 +199,8 @@ def test_a_lost_coordinator_is_not_made_again_by_accident(write, tmp_path):
     refused = run("--config", write())
     assert (refused.returncode, "there is no cluster in" in refused.stderr) == (2, True)
     assert not (tmp_path / "common").exists()
+    refused = run("--config", write(settings='{"retention.ms" = "7d"}'), "--new-cluster")
+    assert (refused.returncode, "retention.ms is '7d'" in refused.stderr) == (2, True)  # and nothing was done
     with serving("--config", write(), "--new-cluster") as told, logstore.connect(told["address"]) as remote:
         deadline = time.monotonic() + 30
         while "t" not in remote.topics():

@@ -305,9 +305,12 @@ def serve_node(path: str, *, is_new_cluster: bool = False, is_json: bool, is_qui
     ended = until_told()
     with ExitStack() as stack:
         with _said_in(path, wanted.settings):
+            config, listening = _configs_of(wanted)
             if is_new_cluster:
                 _leave_lost_cluster(wanted)
-            store, node = _start(path, wanted, stack, is_told=not is_quiet and not is_json)
+            on_progress = None if is_quiet or is_json else remarks.of_opening(wanted.directory)
+            store = stack.enter_context(open_store(wanted.directory, config=config, on_progress=on_progress))
+            node = _start(path, wanted, store, listening, stack)
         if is_json:
             streams.write(f"{json_text({'address': node.address, 'path': store.path})}\n", "utf-8")
         else:
@@ -322,17 +325,14 @@ def serve_node(path: str, *, is_new_cluster: bool = False, is_json: bool, is_qui
             streams.tell("handing over, and closing")
 
 
-def _start(path: str, wanted: NodeFile, stack: ExitStack, *, is_told: bool) -> tuple[Store, Node]:
-    """The node that a file describes, and its store; the stack closes both.
-
-    Args:
-        is_told: whether to tell how far a recovery is.
-    """
+def _configs_of(wanted: NodeFile) -> tuple[StoreConfig, ListenerConfig]:
     found = parse_settings((ListenerConfig, StoreConfig, TopicConfig), wanted.settings)
     config = StoreConfig(**found[StoreConfig], topic=TopicConfig(**found[TopicConfig]))
-    listening = ListenerConfig(**found[ListenerConfig])
-    on_progress = remarks.of_opening(wanted.directory) if is_told else None
-    store = stack.enter_context(open_store(wanted.directory, config=config, on_progress=on_progress))
+    return config, ListenerConfig(**found[ListenerConfig])
+
+
+def _start(path: str, wanted: NodeFile, store: Store, listening: ListenerConfig, stack: ExitStack) -> Node:
+    """The node that a file describes; the stack closes it, and its coordinator."""
     with _damage_of(wanted.coordinator):
         coordinator = open_coordinator(
             wanted.coordinator,
@@ -347,5 +347,4 @@ def _start(path: str, wanted: NodeFile, stack: ExitStack, *, is_told: bool) -> t
             node = Node(store, wanted.node_id, coordinator=coordinator, **wanted.options, config=listening)
     except LockedError as error:  # another process has the node id, and not the directory
         raise RetriableError(f"{error.held}. Stop that node, or give another node_id in {path}") from None
-    stack.enter_context(node)
-    return store, node
+    return stack.enter_context(node)
