@@ -52,6 +52,27 @@ def ends():
     made.close()
 
 
+@contextlib.contextmanager
+def ended_by(error, push, record_count):
+    """A push in a thread. What happens in the block, when so many records are there, is to end it; the list
+    has what it raised then."""
+    raised = []
+
+    def run():
+        try:
+            push.run()
+        except error as caught:
+            raised.append(str(caught))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    wait_until(lambda: push.progress.record_count == record_count)
+    yield raised
+    thread.join(20)
+    push.stop()
+    thread.join()
+
+
 def committed(topic):
     """Records that count, without their offsets."""
     return [
@@ -424,19 +445,10 @@ def test_a_topic_that_vanishes_while_it_is_pushed(ends):
     """The error says which side does not have it."""
     source = ends.store.create_topic("t")[0]
     source.append(b"1")
-    push, raised = bridge.push(ends.store, ends.remote, "t", name="edge"), []
-
-    def run():
-        with pytest.raises(UnknownTopicError) as caught:
-            push.run()
-        raised.append(str(caught.value))
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    wait_until(lambda: push.progress.record_count == 1)
-    ends.cluster.delete_topic("t")
-    source.append(b"2")
-    thread.join(20)
+    push = bridge.push(ends.store, ends.remote, "t", name="edge")
+    with ended_by(UnknownTopicError, push, 1) as raised:
+        ends.cluster.delete_topic("t")
+        source.append(b"2")
     assert len(raised) == 1
     assert raised[0].startswith(f"the cluster {ends.cluster.cluster_id} no longer has a topic that is pushed")
 
@@ -561,22 +573,9 @@ def test_a_log_that_is_cut_and_goes_on_while_it_is_pushed(ends):
     source = ends.store.create_topic("t")[0]
     source.extend([b"1", b"2"], flush=True)
     push = bridge.push(ends.store, ends.remote, "t", name="edge")
-    raised = []
-
-    def run():
-        try:
-            push.run()
-        except OutOfOrderError as error:
-            raised.append(str(error))
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    wait_until(lambda: push.progress.record_count == 2)
-    source.truncate_to(1)
-    source.extend([b"x", b"y"])
-    thread.join(20)
-    push.stop()
-    thread.join()
+    with ended_by(OutOfOrderError, push, 2) as raised:
+        source.truncate_to(1)
+        source.extend([b"x", b"y"])
     assert [each.partition(":")[0] for each in raised] == ["t-0 has diverged"]
     assert [record.value for record in ends.cluster["t"].read()] == [b"1", b"2"]
 
@@ -688,22 +687,9 @@ def test_a_machine_that_sleeps_in_a_transaction(ends, monkeypatch):
 def test_a_topic_that_is_deleted_here_while_it_is_pushed(ends):
     ends.store.create_topic("t")[0].append(b"1")
     push = bridge.push(ends.store, ends.remote, "t", name="edge")
-    raised = []
-
-    def run():
-        try:
-            push.run()
-        except UnknownTopicError as error:
-            raised.append(str(error))
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    wait_until(lambda: push.progress.record_count == 1)
-    ends.store.delete_topic("t")
-    ends.store.create_topic("t")
-    thread.join(20)
-    push.stop()
-    thread.join()
+    with ended_by(UnknownTopicError, push, 1) as raised:
+        ends.store.delete_topic("t")
+        ends.store.create_topic("t")
     assert raised == ["topic 't' of /store was deleted while it was pushed, up to offset 1 of t-0"]
 
 
@@ -753,21 +739,10 @@ def test_two_with_one_name(ends):
     source = ends.store.create_topic("t")
     source[0].append(b"1")
     first = bridge.push(ends.store, ends.remote, "t", name="edge")
-    raised = []
-
-    def run():
-        try:
-            first.run()
-        except ProducerFencedError as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    wait_until(lambda: first.progress.record_count == 1)
-    ends.push("t")
-    source[0].append(b"2")
-    thread.join(20)
-    assert re.search("pushes under the name 'edge', and has taken over.* another name", str(raised[0]))
+    with ended_by(ProducerFencedError, first, 1) as raised:
+        ends.push("t")
+        source[0].append(b"2")
+    assert re.search("pushes under the name 'edge', and has taken over.* another name", raised[0])
     ends.push("t")
     assert committed(ends.cluster["t"]) == committed(source)
 
@@ -778,21 +753,13 @@ def test_a_password_that_was_changed_meanwhile(ends):
     listener = ends.cluster.listen(sasl_enabled_mechanisms="SCRAM-SHA-256")
     with logstore.connect(listener.address, sasl=Sasl(username="edge", password="old")) as remote:
         push = bridge.push(ends.store, remote, "t", name="edge")
-        raised = []
-
-        def run():
-            with pytest.raises(UsageError) as caught:
-                push.run()
-            raised.append(str(caught.value))
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        wait_until(lambda: push.progress.record_count == 1)
-        ends.cluster.users.set_password("edge", "new")
-        listener.close()
-        with ends.cluster.listen(listener.address, sasl_enabled_mechanisms="SCRAM-SHA-256"):
+        with contextlib.ExitStack() as stack, ended_by(UsageError, push, 1) as raised:
+            ends.cluster.users.set_password("edge", "new")
+            listener.close()
+            stack.enter_context(
+                ends.cluster.listen(listener.address, sasl_enabled_mechanisms="SCRAM-SHA-256")
+            )
             ends.store["t"][0].extend([b"2"])
-            thread.join(20)
     assert len(raised) == 1
     assert "refuses" in raised[0], raised
 

@@ -10,7 +10,7 @@ import pytest
 import logstore.clients
 from logstore.clients.consumer import Consumer
 from tests.broker.rig import T0, T1, Rig
-from tests.faults.interrupt import Interrupter, choose_lines
+from tests.faults.interrupt import interrupt_at_lines
 from tests.rotation import seed_of_turn
 
 PLACES = tuple(logstore.clients.__path__)
@@ -87,19 +87,7 @@ class Work:
 def test_at_any_line(way):
     if way == "columns":
         pytest.importorskip("pyarrow")
-    counting = Interrupter(KeyboardInterrupt, places=PLACES)
-    Work(*WAYS[way]).run(counting)
-    count = 0
-    for at in choose_lines(counting.places, 2)[seed_of_turn() % STEP :: STEP]:
-        work, interrupter = Work(*WAYS[way]), Interrupter(KeyboardInterrupt, at, places=PLACES)
-        work.run(interrupter)
-        count += interrupter.has_struck
-        try:
-            work.check()
-        except Exception as failure:
-            failure.add_note(f"KeyboardInterrupt at {counting.places[at - 1]}, number {at}")
-            raise
-    assert count > 20
+    assert interrupt_at_lines(lambda: Work(*WAYS[way]), PLACES, seed_of_turn() % STEP, STEP) > 20
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])

@@ -17,7 +17,7 @@ from logstore.clients.settings import ProducerConfig
 from logstore.errors import UsageError
 from tests.broker.rig import T0, Rig
 from tests.clients.flaky import FlakyBroker
-from tests.faults.interrupt import Interrupter, choose_lines
+from tests.faults.interrupt import interrupt_at_lines
 from tests.rotation import seed_of_turn
 
 PLACES = tuple(logstore.clients.__path__)
@@ -77,19 +77,7 @@ class Work:
 
 @pytest.mark.parametrize("settings", [{}, {"is_flaky": True}, {"max_in_flight": 1}], ids=str)
 def test_at_any_line(settings):
-    counting = Interrupter(KeyboardInterrupt, places=PLACES)
-    Work(**settings).run(counting)
-    count = 0
-    for at in choose_lines(counting.places, 2)[seed_of_turn() % STEP :: STEP]:
-        work, interrupter = Work(**settings), Interrupter(KeyboardInterrupt, at, places=PLACES)
-        work.run(interrupter)
-        count += interrupter.has_struck
-        try:
-            work.check()
-        except Exception as failure:
-            failure.add_note(f"KeyboardInterrupt at {counting.places[at - 1]}, number {at}")
-            raise
-    assert count > 20
+    assert interrupt_at_lines(lambda: Work(**settings), PLACES, seed_of_turn() % STEP, STEP) > 20
 
 
 def test_a_signal_handler_that_sends(tmp_path):

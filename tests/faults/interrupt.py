@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import logstore.files
 import logstore.format
@@ -126,6 +126,31 @@ def uninterrupted(action: Callable[[], object]) -> None:
     sys.settrace(None)
     action()
     sys.settrace(tracing)
+
+
+class Work(Protocol):
+    """What is interrupted, and looks afterwards whether it is whole."""
+
+    def run(self, interrupter: Interrupter) -> object: ...
+
+    def check(self) -> object: ...
+
+
+def interrupt_at_lines(make: Callable[[], Work], places: tuple[str, ...], first: int, step: int) -> int:
+    """Interrupt a piece of work by Ctrl-C at some of its lines, each time a new one. Returns how often."""
+    counting = Interrupter(KeyboardInterrupt, places=places)
+    make().run(counting)
+    count = 0
+    for at in choose_lines(counting.places, 2)[first::step]:
+        work, interrupter = make(), Interrupter(KeyboardInterrupt, at, places=places)
+        work.run(interrupter)
+        count += interrupter.has_struck
+        try:
+            work.check()
+        except Exception as failure:
+            failure.add_note(f"KeyboardInterrupt at {counting.places[at - 1]}, number {at}")
+            raise
+    return count
 
 
 def choose_lines(places: list[Place], occurrences: int) -> list[int]:

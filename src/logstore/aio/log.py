@@ -114,15 +114,12 @@ class AsyncLog(BoundToProcess):
         if self._next_flush is None:
             self._next_flush = self._shell.loop.create_task(self._flush_after(self._flushing))
             self._next_flush.add_done_callback(_note_error)
-        flush = self._next_flush
-        if seconds is None:
-            await asyncio.shield(flush)
-        elif (await asyncio.wait([flush], timeout=seconds))[0]:
-            flush.result()
-        else:
+        done, _ = await asyncio.wait([self._next_flush], timeout=seconds)
+        if not done:
             raise RetriableError(
                 f"{self.partition} is not durable after {seconds:g} s; the flush goes on in the background"
             )
+        done.pop().result()
 
     async def _flush_after(self, other: asyncio.Task[None] | None) -> None:
         """Flush when the flush under way is over. Until then, more may join this one."""

@@ -28,12 +28,7 @@ from logstore.clients.settings import ConsumerConfig
 from logstore.clients.subscription import SubscribedTopics
 from logstore.clients.usable import Usable
 from logstore.clock import Clock, SystemClock
-from logstore.errors import (
-    InvalidConfigError,
-    LogstoreError,
-    RetriableError,
-    UsageError,
-)
+from logstore.errors import InvalidConfigError, LogstoreError, RetriableError, UsageError
 from logstore.model import BoundToProcess, Isolation, Moment, OffsetAndMetadata, Record, TopicPartition
 from logstore.partition.arguments import check_isolation, check_offset, check_timeout
 from logstore.serializing import DecoderChoice, SerializedRecord

@@ -34,14 +34,15 @@ class Reserve:
         with self._told():
             size_bytes = self._present_bytes()
             if size_bytes and self._files.space(self._directory).usable_bytes < size_bytes:
-                self._remove(size_bytes)
+                self.give_up()
 
     def give_up(self) -> bool:
         """Give it up, whatever room there is. Returns whether there was one."""
         with self._told():
             size_bytes = self._present_bytes()
             if size_bytes:
-                self._remove(size_bytes)
+                self._files.remove(self._path)
+                inform("%s: the disk is full; its reserve of %d bytes goes", self._directory, size_bytes)
                 return True
         return False
 
@@ -65,10 +66,6 @@ class Reserve:
         if not self._files.is_file(self._path):
             return None
         return self._files.stamp(self._path).size_bytes
-
-    def _remove(self, size_bytes: int) -> None:
-        self._files.remove(self._path)
-        inform("%s: the disk is full; its reserve of %d bytes is given up", self._directory, size_bytes)
 
     def _fill(self, size_bytes: int) -> None:
         """Bytes that no file system makes smaller, up to the last one that has room."""

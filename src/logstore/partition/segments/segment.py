@@ -149,6 +149,7 @@ class Segment:
         self._kept: OpenFiles | None = None
         self._kept_transactions: TransactionIndex | None = None
         self._removed_suffixes: tuple[str, ...] = ()
+        """Of the files that :meth:`remove_indexes` has removed: a flush does without them."""
         self._flush_error: BaseException | None = None
         """Kept because the system reports it only once: a second fsync would succeed and mean nothing."""
 

@@ -35,14 +35,22 @@ failed."""
 class Wait:
     """A wait for the log to reach an offset. Made by :meth:`.Log.when`."""
 
-    __slots__ = ("_done", "_lock", "_task", "is_over", "isolation", "offset")
+    __slots__ = ("_call", "_done", "_lock", "_task", "is_over", "isolation", "offset")
 
-    def __init__(self, offset: int, isolation: Isolation, done: Done, lock: threading.RLock) -> None:
+    def __init__(
+        self,
+        offset: int,
+        isolation: Isolation,
+        done: Done,
+        lock: threading.RLock,
+        call: Callable[[Callable[[], object], str], None],
+    ) -> None:
         self.offset = offset
         self.isolation = isolation
         self.is_over = False
         """Whether ``done`` was called, or the wait cancelled."""
         self._done = done
+        self._call = call
         self._lock = lock
         self._task: Task | None = None
 
@@ -58,9 +66,10 @@ class Wait:
         """The clock's entry for this wait."""
         self._task = task
 
-    def tell(self, is_reached: bool) -> BaseException | None:
-        """End the wait, unless it is over already. Returns what :func:`_call` does."""
-        return _call(lambda: self._done(is_reached), "what waited for a log") if self.cancel() else None
+    def tell(self, is_reached: bool) -> None:
+        """End the wait, unless it is over already."""
+        if self.cancel():
+            self._call(lambda: self._done(is_reached), "what waited for a log")
 
 
 class Watcher(Protocol):
@@ -78,18 +87,6 @@ class Watcher(Protocol):
     def ended(self) -> None:
         """The log is closed or has failed, and will not grow any more."""
         ...
-
-
-def _call(action: Callable[[], object], name: str) -> BaseException | None:
-    """Call a user's function: an exception in it must not stop a change of the log half-way. Returns what is
-    to be raised after the change: what may have been meant for the program, such as Ctrl-C."""
-    try:
-        action()
-    except BaseException as error:
-        if not isinstance(error, Exception) and threading.current_thread() is threading.main_thread():
-            return error
-        warn("%s failed: %s: %s", name, type(error).__name__, error)
-    return None
 
 
 class Waits:
@@ -140,13 +137,20 @@ class Waits:
             reached = self._take_reached_locked(view)
             callbacks = self._callbacks
         for entry in reached:
-            self._note(entry.tell(True))
+            entry.tell(True)
         for callback in callbacks:
-            self._note(_call(callback, "on_change()"))
+            self._call(callback, "on_change()")
 
-    def _note(self, interrupt: BaseException | None) -> None:
-        if interrupt is not None:
-            self.interrupt = interrupt
+    def _call(self, action: Callable[[], object], name: str) -> None:
+        """Call a user's function: an exception in it must not stop a change of the log half-way. What may
+        have been meant for the program, such as Ctrl-C, is raised after the change."""
+        try:
+            action()
+        except BaseException as error:
+            if isinstance(error, Exception) or threading.current_thread() is not threading.main_thread():
+                warn("%s failed: %s: %s", name, type(error).__name__, error)
+            else:
+                self.interrupt = error
 
     def raise_interrupt(self) -> None:
         """Raise what came in a callback, if it ends the program, and this is its main thread: called when the
@@ -244,7 +248,7 @@ class Waits:
         timeout_ms: int | None,
     ) -> Wait:
         """See :meth:`.Log.when`. ``view`` returns the current view, called once no change can be missed."""
-        entry = Wait(offset, isolation, done, self._lock)
+        entry = Wait(offset, isolation, done, self._lock, self._call)
         with self._lock:
             self.is_watched = True  # before reading the view: a later change then calls notify
             is_reached = view().limit_of(isolation) >= offset
@@ -253,7 +257,7 @@ class Waits:
                 self._add_locked(isolation, offset, entry)
             self._look_locked()
         if is_over:
-            self._note(entry.tell(is_reached))
+            entry.tell(is_reached)
             self.raise_interrupt()
         elif timeout_ms is not None:
             task = Task(f"wait for {self._partition}", lambda: self._expire(entry), None)
@@ -270,7 +274,7 @@ class Waits:
         heapq.heappush(heap, (offset, next(self._numbers), entry))
 
     def _expire(self, entry: Wait) -> None:
-        self._note(entry.tell(False))
+        entry.tell(False)
         with self._lock:
             heap = self._entries.get(entry.isolation, [])
             while heap and heap[0][2].is_over:
@@ -291,8 +295,8 @@ class Waits:
             watchers = self._take_watchers_locked()
         for heap in entries.values():
             for _, _, entry in heap:
-                self._note(entry.tell(False))
+                entry.tell(False)
         for callback in callbacks:
-            self._note(_call(callback, "on_change()"))
+            self._call(callback, "on_change()")
         for watcher in watchers:
             watcher.ended()
