@@ -18,6 +18,7 @@ from logstore.clients import sender
 from logstore.config import StoreConfig, TopicConfig
 from logstore.connected import connect
 from logstore.errors import InvalidConfigError, UsageError
+from logstore.format.header import decode_header
 from logstore.testing import Delay, Drop, DropAnswer, HangUp, Refuse, kafka, kafka_servers
 from logstore.wire.apis import ApiKey
 from logstore.wire.listener import connection
@@ -121,6 +122,17 @@ def test_a_refused_fetch_is_refused_for_its_partitions():
             assert consumer.poll(0.05) is None
         assert asked[0].request.topics[0].partitions[0].timestamp_ms == -1
         consumer.close()
+
+
+def test_a_request_stays_as_it_came():
+    """A listener gives large batches their offsets where they are."""
+    with kafka(topics={"t": 1}) as servers:
+        for _ in range(2):
+            send(servers, bytes(100_000))
+        batches = [each.request.topics[0].partitions[0].records for each in servers.requests("Produce")]
+        assert [decode_header(each).base_offset for each in batches] == [0, 0]
+        log = servers.store["t"][0]
+        assert decode_header(log.fetch(1).data).base_offset == 1
 
 
 def test_a_refused_request_is_sent_again():

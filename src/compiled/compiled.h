@@ -58,6 +58,7 @@ int add_checksum(PyObject *module);
 int add_scan(PyObject *module);
 int add_index_run(PyObject *module);
 int add_pages(PyObject *module);
+int add_memory(PyObject *module);
 int add_lookup(PyObject *module);
 int add_latest(PyObject *module);
 int add_offset_map(PyObject *module);

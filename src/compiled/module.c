@@ -31,7 +31,7 @@ execute(PyObject *module)
     if (add_positions(module) < 0 || add_record(module) < 0 || add_rows(module) < 0 || add_encode(module) < 0 ||
         add_append(module) < 0 || add_lookup(module) < 0 || add_columns(module) < 0 || add_checksum(module) < 0 ||
         add_scan(module) < 0 || add_index_run(module) < 0 || add_pages(module) < 0 || add_offset_map(module) < 0 ||
-        add_latest(module) < 0 || add_keep(module) < 0 || add_whole_run(module) < 0)
+        add_latest(module) < 0 || add_keep(module) < 0 || add_whole_run(module) < 0 || add_memory(module) < 0)
         return -1;
     return 0;
 }

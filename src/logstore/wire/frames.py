@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from logstore.errors import CorruptionError, UsageError
+from logstore.format.received import Received, grow
 from logstore.model import Bytes
 
 MAX_FRAME_BYTES: Final = 100 * 2**20
@@ -21,6 +22,8 @@ _ROOMY_BYTES: Final = 16 * 1024
 """So much of a frame has to be there before there is room for more than that: a client that only begins takes
 no memory."""
 _ROOM_TIMES: Final = 4
+_USUAL_BYTES: Final = 2 * 2**20
+"""Up to this size there is room at once for a frame as large as one that has come whole before."""
 _SIZE: Final = struct.Struct(">i")
 _INT32_MAX: Final = 2**31 - 1
 
@@ -30,7 +33,8 @@ class FrameReader:
 
     A frame that lies whole in what was fed is not copied. The beginning of one that does not is kept, and
     grows as its bytes arrive: the size that it announces takes no memory. What is still to come of a large
-    one can be received where it belongs (:meth:`room`), without a copy.
+    one can be received where it belongs (:meth:`room`), without a copy, and is the caller's own in the end
+    (:class:`~logstore.format.received.Received`).
     """
 
     def __init__(self, *, max_bytes: int = MAX_FRAME_BYTES, setting: str = "") -> None:
@@ -38,10 +42,12 @@ class FrameReader:
         self.max_bytes = max_bytes
         """The largest frame that is taken."""
         self._setting = f" ({setting})" if setting else ""
-        self._begun = bytearray()
+        self._begun = Received()
         """The beginning of a frame, and room behind it."""
         self._filled_bytes = 0
         """Of what has begun; the rest is room."""
+        self._usual_bytes = 0
+        """How large a frame has been."""
 
     @property
     def missing_bytes(self) -> int:
@@ -58,22 +64,19 @@ class FrameReader:
 
     def room(self) -> memoryview | None:
         """Where to receive what comes next of a large frame that has begun; say by :meth:`fill` how much that
-        was. Up to three times as much as there is of it. None for all else: feed that."""
+        was. Up to three times as much as there is of it, or what a frame as large as an earlier one lacks.
+        None for all else: feed that."""
         if self._filled_bytes < _ROOMY_BYTES:
             return None
         if self._filled_bytes == len(self._begun):
-            self._make_room(min(self._whole_bytes, _ROOM_TIMES * self._filled_bytes))
+            room_bytes = max(_ROOM_TIMES * self._filled_bytes, self._usual_bytes)
+            grow(self._begun, min(self._whole_bytes, room_bytes))
         return memoryview(self._begun)[self._filled_bytes :]
 
     def fill(self, size_bytes: int) -> list[memoryview]:
         """So many bytes have come into :meth:`room`. Returns the frame if it is whole with them."""
         self._filled_bytes += size_bytes
         return [] if self.missing_bytes else [self._take_begun()]
-
-    def _make_room(self, size_bytes: int) -> None:
-        begun = bytearray(size_bytes)
-        begun[: self._filled_bytes] = memoryview(self._begun)[: self._filled_bytes]
-        self._begun = begun
 
     def feed(self, data: Bytes) -> list[memoryview]:
         """The frames that are whole with these bytes, without their sizes. They are views of the bytes, which
@@ -112,12 +115,15 @@ class FrameReader:
     def _add(self, piece: memoryview) -> None:
         """To what has begun."""
         end = self._filled_bytes + len(piece)
-        self._begun[self._filled_bytes : end] = piece  # grows if there is no room
+        if end > len(self._begun):
+            grow(self._begun, end)
+        memoryview(self._begun)[self._filled_bytes : end] = piece
         self._filled_bytes = end
 
     def _take_begun(self) -> memoryview:
         frame = memoryview(self._begun)[_SIZE.size : self._filled_bytes]
-        self._begun, self._filled_bytes = bytearray(), 0
+        self._usual_bytes = min(max(self._usual_bytes, self._filled_bytes), _USUAL_BYTES)
+        self._begun, self._filled_bytes = Received(), 0
         return frame
 
     def _size_at(self, data: Bytes, position: int) -> int:

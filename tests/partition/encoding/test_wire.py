@@ -9,11 +9,13 @@ import pytest
 
 from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, InvalidRecordError, InvalidTimestampError, OutOfOrderError
-from logstore.format.batch import decode_batch, seal_batch
+from logstore.format.batch import decode_batch, encode_batch, seal_batch
 from logstore.format.compression import Codec, compress
 from logstore.format.header import decode_header
+from logstore.format.received import Received
 from logstore.model import AppendOrigin, Record, TimestampType
 from logstore.partition.encoding import planning
+from logstore.partition.encoding.planning import check_produced, check_replicated
 from logstore.partition.writing import appending
 from tests.format.legacy_writer import encode_entry, encode_wrapper
 from tests.fuzz.chance import Chance, seal
@@ -356,3 +358,28 @@ def test_origins_of_others_may_have_gaps_and_offsets(log):
     assert assert_same(bytes(data), TOPICS["plain"], AppendOrigin.COORDINATOR)[1][0][0] == 1000
     ((stored,), _) = checked(bytes(data), TOPICS["plain"], AppendOrigin.COORDINATOR)
     assert [record.offset for record in decode_batch(stored)] == [1000, 1001]
+
+
+# Bytes that were given away
+
+
+def test_given_bytes_are_checked_and_stored_where_they_are():
+    data = encode_batch([None], [b"v" * 100], NOW_MS)
+    own = memoryview(Received(data + b"the next batch, cut off"))[: len(data)]
+    assert check_produced(own, config=TopicConfig(), origin=AppendOrigin.CLIENT, now_ms=NOW_MS) is own
+    stamped = TopicConfig(message_timestamp_type="LogAppendTime")
+    batch = check_produced(own, config=stamped, origin=AppendOrigin.CLIENT, now_ms=NOW_MS + 9)
+    assert batch is not own
+    assert own == data
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_what_stays_as_it_is_is_not_copied_for_a_follower(is_own):
+    data = encode_batch([None], [b"v" * 100], NOW_MS, base_offset=5)
+    memory = Received(data) if is_own else bytearray(data)
+    planned = check_replicated(memoryview(memory).toreadonly())
+    assert planned.buffers[0] == data
+    assert (planned.buffers[0].obj is memory) is is_own
+    planned = check_replicated(memoryview(memory))  # whoever can write there may do so
+    memory[-1] ^= 1
+    assert planned.buffers[0] == data

@@ -170,7 +170,7 @@ class _Collector(SegmentReader):
 
     def _begin_at_end(self, position: int) -> None:
         """Begin where another fetch ended, if the batch that is wanted begins there."""
-        if self._end - position >= HEADER_BYTES and self._read_piece():
+        if self._end - position >= HEADER_BYTES and (self._take_newest(position) or self._read_piece()):
             base_offset = int.from_bytes(self._buffer[:_BASE_OFFSET_BYTES], "big", signed=True)
             if base_offset == self._start:
                 self._place.previous_last = base_offset - 1
@@ -178,6 +178,15 @@ class _Collector(SegmentReader):
                 return
         self._buffer = b""
         self._position = self._piece_position = start_position(self._segment, self._start)
+
+    def _take_newest(self, position: int) -> bool:
+        """Take a batch from the memory of the request that has brought it, as long as that has no answer:
+        followers ask for it just then. Returns whether it is there."""
+        newest = self._segment.newest_at(position)
+        if newest is None or len(newest) != self._end - position:
+            return False
+        self._buffer, self._piece_position, self._piece_bytes = newest, position, len(newest)
+        return True
 
     def _pass_neighbours(self) -> None:
         """Pass the large batches in front of what is wanted by their headers. One or two are there: index

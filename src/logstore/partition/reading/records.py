@@ -98,7 +98,7 @@ _SHORT_READ_BYTES = PIECE_BYTES // 2
 class FoundBatch(NamedTuple):
     """A checked batch in a buffer."""
 
-    buffer: bytes
+    buffer: Bytes
     position: int
     header: BatchHeader
     path: str
@@ -212,7 +212,7 @@ class SegmentReader:
         if position is None:
             position = start_position(self._segment, start)
         self._position = position  # in the file, of the next batch
-        self._buffer = b""
+        self._buffer: Bytes = b""
         self._piece_position = self._position
         self._piece_bytes = piece_bytes or self._first_piece_bytes(stop)
         self._is_cut_short = False

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from logstore.config import TopicConfig
 from logstore.errors import NotOpenedError, StorageError
@@ -23,7 +25,8 @@ from logstore.format.names import (
     TEMPORARY_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
 )
-from logstore.model import AbortedTransaction
+from logstore.format.received import is_given
+from logstore.model import AbortedTransaction, Bytes
 from logstore.partition.segments.failed_flushes import opening_to_flush
 from logstore.partition.segments.indexes import (
     IndexBuilder,
@@ -38,6 +41,21 @@ from logstore.partition.segments.walk import FIRST_PIECE_BYTES, PIECE_BYTES, Wal
 
 NO_ROLLING_TIMESTAMP = -2
 """Means no append yet. It is not -1, because records may carry that timestamp."""
+
+
+class _Newest(NamedTuple):
+    """The batch that was written last, in the memory that was given away for it."""
+
+    position: int
+    batch: weakref.ref[memoryview]
+    """It is not kept for readers: a store has thousands of partitions."""
+
+
+def _newest_of(buffers: Sequence[Bytes], position: int) -> _Newest | None:
+    batch = buffers[-1]
+    if len(buffers) != 1 or not is_given(batch):
+        return None
+    return _Newest(position, weakref.ref(batch))
 
 
 class ActiveSegment(Segment):
@@ -69,6 +87,7 @@ class ActiveSegment(Segment):
         file or only on the disk. Then :meth:`cut_rest` comes before the next :meth:`append`."""
         self.is_shared = False
         """Whether the file has another name. Then :meth:`own_file` comes before the next :meth:`append`."""
+        self._newest: _Newest | None = None
         self._transactions: TransactionIndex | None = None
         self._index_lock = threading.RLock()
         self._index_limit_bytes = config.segment_index_bytes
@@ -213,6 +232,13 @@ class ActiveSegment(Segment):
     def read_at(self, position: int, size_bytes: int) -> bytes:
         return self.log_file.read_at(position, size_bytes)
 
+    def newest_at(self, position: int) -> memoryview | None:
+        newest = self._newest
+        if newest is None or newest.position != position:
+            return None
+        batch = newest.batch()
+        return None if batch is None else batch.toreadonly()
+
     def read_into(self, position: int, buffer: memoryview) -> int:
         return self.log_file.read_into(position, buffer)
 
@@ -248,6 +274,7 @@ class ActiveSegment(Segment):
         if log is None:
             log = self.log_file
         interrupt = None
+        self._newest = None
         try:
             log.write_at(position, planned.buffers)
         except StorageError:
@@ -265,6 +292,7 @@ class ActiveSegment(Segment):
             for header in planned.headers:
                 indexes.add(header, position)
                 position += header.batch_length + LENGTH_OVERHEAD_BYTES
+            self._newest = _newest_of(planned.buffers, self.size_bytes)
             self.size_bytes = position
         self.has_rest = False
         return interrupt
@@ -346,6 +374,7 @@ class ActiveSegment(Segment):
         the offset after the last batch that is left. :meth:`truncate_to` follows."""
         cut, end = self._position_of_first_at(offset)
         self.has_rest = True
+        self._newest = None
         self.size_bytes = cut
         return end
 

@@ -20,7 +20,7 @@ from typing import Final, Literal, NamedTuple
 from logstore.format.compression import MAX_DECOMPRESSED_BYTES, Codec, decompress
 from logstore.format.header import HEADER_BYTES, BatchHeader
 from logstore.format.loops import find_in_section, mark_records
-from logstore.model import Record, TimestampType, TopicPartition
+from logstore.model import Bytes, Record, TimestampType, TopicPartition
 
 MARK_STEP: Final = 64
 """In a larger batch, the position of one record in this many is remembered from the second read on. Skipping
@@ -39,18 +39,17 @@ class VerifiedBatch:
 
     __slots__ = ("_is_dense", "_is_read", "_marks", "_section", "_start", "header", "last_offset")
 
-    def __init__(self, buffer: bytes, position: int, header: BatchHeader) -> None:
+    def __init__(self, buffer: Bytes, position: int, header: BatchHeader) -> None:
         """Copy the records section of the batch at ``position``, decompressed.
 
         Raises:
             CorruptionError: it does not decompress.
         """
         start, stop = position + HEADER_BYTES, position + header.size_bytes
-        if header.codec is Codec.NONE:
-            self._section = buffer[start:stop]
-        else:
-            packed = memoryview(buffer)[start:stop]
-            self._section = bytes(decompress(header.codec, packed, MAX_DECOMPRESSED_BYTES))
+        section: Bytes = memoryview(buffer)[start:stop]
+        if header.codec is not Codec.NONE:
+            section = decompress(header.codec, section, MAX_DECOMPRESSED_BYTES)
+        self._section = bytes(section)
         self.header = header
         self.last_offset = header.last_offset
         self._is_dense = header.record_count == header.last_offset_delta + 1

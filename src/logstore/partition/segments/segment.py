@@ -261,6 +261,10 @@ class Segment:
         """Bytes of the .log file; fewer than requested only at its end."""
         return self._files_open().log.read_at(position, size_bytes)
 
+    def newest_at(self, position: int) -> memoryview | None:
+        """All bytes from there on to the end of the .log file, if they are in memory."""
+        return None
+
     def read_into(self, position: int, buffer: memoryview) -> int:
         """Like :meth:`read_at`, into an existing buffer; returns the number of bytes."""
         return self._files_open().log.read_into(position, buffer)

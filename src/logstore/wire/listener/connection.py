@@ -45,7 +45,8 @@ from logstore.wire.security.audit import note_failed_login
 
 _CHUNK_BYTES: Final = 64 * 1024
 _LARGEST_CHUNK_BYTES: Final = 256 * 1024
-"""What is received at once from a client that sends much."""
+"""What is received at once from a client that sends many requests. Most of a large one comes where it
+belongs."""
 _WAITS_FOR_NEWS: Final = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 """Requests that wait for what may never come. A client that gets no answer can safely repeat them."""
 _UNHEARD_SECONDS: Final = 1
@@ -278,13 +279,15 @@ class Connection:
         data = self._transport.receive(self._chunk_bytes)
         if not data:
             return None if data is None else 0
-        if len(data) == self._chunk_bytes:
-            self._chunk_bytes = min(2 * self._chunk_bytes, _LARGEST_CHUNK_BYTES)
-        elif 4 * len(data) < self._chunk_bytes:
-            self._chunk_bytes = _CHUNK_BYTES
         if not self._is_known:
             self._know()
         self._frames.extend(self._reader.feed(data))
+        if self._reader.missing_bytes >= _LARGEST_CHUNK_BYTES:
+            self._chunk_bytes = _CHUNK_BYTES
+        elif len(data) == self._chunk_bytes:
+            self._chunk_bytes = min(2 * self._chunk_bytes, _LARGEST_CHUNK_BYTES)
+        elif 4 * len(data) < self._chunk_bytes:
+            self._chunk_bytes = _CHUNK_BYTES
         return len(data)
 
     def _know(self) -> None:
@@ -303,6 +306,8 @@ class Connection:
             self._withhold_after_a_failed_login()
             return
         call = self.call
+        if self._intercept is not None:  # it may keep the request, whose batches would be given their offsets
+            frame = frame.toreadonly()
         asked = answering.read(call, frame)
         if isinstance(asked, Answer):
             self._answer = asked

@@ -315,7 +315,7 @@ class Connection:
         for frame in frames:
             if self._state is State.CLOSED:
                 break
-            self._take_frame(frame)
+            self._take_frame(frame.toreadonly())
         return size_bytes == wanted_bytes or isinstance(sock, ssl.SSLSocket)
 
     def _hang_up(self, why: str) -> None:
