@@ -421,6 +421,17 @@ def test_a_proposal_of_which_nothing_is_heard_is_made_again():
     assert replica.on_tick(2_500) == [], "the proposal is settled"
 
 
+def test_what_is_durable_grows_by_itself():
+    replica = replica_of(log_of(4, 4), is_durable=True)
+    replica.on_state(LED, 0)
+    assert replica.leading.goes_by_growth
+    replica = replica_of(log_of(4, 4))
+    replica.on_state(LED, 0)
+    assert not replica.leading.goes_by_growth
+    replica.on_state(LED._replace(isr=(A,), version=8), 0)
+    assert replica.leading.goes_by_growth
+
+
 class Slow(Leading):
     """Which weighs each fetch anew, also one that says the same as before."""
 
@@ -451,8 +462,10 @@ def lives(leading_class, events, min_isr):
             epoch = log.entries[offset - 1].epoch if offset else NO_EPOCH
             actions = replica.on_fetch(follower, offset, epoch, now_ms).actions
         elif event == "grows":
+            before = replica.on_growth(now_ms)
             log.append_replicated([Entry(5, 0)], 5)
             actions = replica.on_growth(now_ms)
+            assert replica.leading.goes_by_growth or actions == before, "a node looks at growth only then"
         elif event == "tick":
             actions = replica.on_tick(now_ms)
         elif event == "gone":

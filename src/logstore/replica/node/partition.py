@@ -300,8 +300,9 @@ class PartitionReplica:
     def on_growth(self) -> None:
         """The log has grown, or more of it is durable."""
         with self._turn:
-            if self._check_lease():
-                self._do(self._replica.on_growth(self._host.now_ms()))
+            leading = self._replica.leading
+            if self._check_lease() and leading is not None and leading.goes_by_growth:
+                self._do(leading.on_growth(self._host.now_ms()))
 
     def on_gone(self, node_ids: Iterable[int]) -> None:
         """These nodes do not live any more."""
@@ -313,12 +314,14 @@ class PartitionReplica:
         """Call ``done`` when all in-sync replicas have what is below ``offset``, or when this one leads no
         more."""
         with self._turn:
-            if not self._check_lease() or self._replica.leader_epoch != leader_epoch:
+            leading = self._replica.leading
+            if not self._check_lease() or leading is None or self._replica.leader_epoch != leader_epoch:
                 self._turn.told.append(lambda: done(ErrorCode.NOT_LEADER_OR_FOLLOWER))
                 return
             if self._replica.config.is_durable:
                 self._flush_soon(offset)
-            self._do(self._replica.on_growth(self._host.now_ms()))
+            if leading.goes_by_growth:
+                self._do(leading.on_growth(self._host.now_ms()))
             if self._facts.high_watermark >= offset:
                 self._turn.told.append(lambda: done(NONE))
             else:
@@ -444,7 +447,8 @@ class PartitionReplica:
 
     def _note_change(self) -> None:
         """Called with the log's lock held."""
-        if self._replica.leads:
+        leading = self._replica.leading
+        if leading is not None and leading.goes_by_growth:
             self._host.note_growth(self)
 
     def _cut(self, log: Log, offset: int, cut: Callable[[], object]) -> None:

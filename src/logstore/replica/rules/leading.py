@@ -118,7 +118,8 @@ class Leading:
             elif offset >= known.leader_end_then:
                 known.caught_up_ms = max(known.caught_up_ms, known.fetched_ms)
             known.end_offset, known.fetched_ms, known.leader_end_then = offset, now_ms, end
-        actions = [*self._propose(self._joined(now_ms)), *self._advance(now_ms)]
+        actions = [] if follower in self.state.isr else self._propose(self._joined(now_ms))
+        actions += self._advance(now_ms)
         is_settled = not actions and offset == end and self._log.high_watermark >= end
         known.settled = (follower.life, offset, last_epoch) if is_settled else None
         return actions
@@ -175,6 +176,12 @@ class Leading:
         """Whether the ISR is large enough for ``acks=all``."""
         return len(self.state.isr) >= self.state.least(self.config.min_insync_replicas)
 
+    @property
+    def goes_by_growth(self) -> bool:
+        """Whether the high watermark may rise because the log grows here, or more of it is durable. A member
+        of the ISR has no more than what is here: as long as there is one, it rises when that asks."""
+        return self.config.is_durable or len(self.state.isr) == 1
+
     def have(self, offset: int) -> dict[int, int]:
         """Up to where the followers in the ISR have the log, of those that have all below ``offset``."""
         members = {each.node_id for each in self.state.isr}
@@ -202,15 +209,15 @@ class Leading:
     def _advance(self, now_ms: int) -> list[Action]:
         if not self.has_enough:
             return []
-        offset = self.end_offset
+        offset, high_watermark = self.end_offset, self._log.high_watermark
         members = self._maximal_isr()
         for node_id in self.state.replicas:
             follower = self._followers.get(node_id)
             if node_id in members and node_id != self.node_id:
-                offset = min(offset, self._log.high_watermark if follower is None else follower.end_offset)
+                offset = min(offset, high_watermark if follower is None else follower.end_offset)
             elif follower is not None and self._is_caught_up(follower, now_ms):
                 offset = min(offset, follower.end_offset)  # it is about to join, and should not have to wait
-        return [RaiseHighWatermark(offset)] if offset > self._log.high_watermark else []
+        return [RaiseHighWatermark(offset)] if offset > high_watermark else []
 
     def _is_caught_up(self, follower: _Follower, now_ms: int) -> bool:
         if follower.end_offset >= self.end_offset:
