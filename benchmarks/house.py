@@ -315,6 +315,23 @@ def table_of(columns: dict[str, dict[str, list[int]]]) -> str:
     return "\n".join(lines)
 
 
+def columns_on_page() -> dict[str, dict[str, list[int]]]:
+    """What :data:`PAGE` says."""
+    text = PAGE.read_text()
+    titles, _, *lines = text[text.index(BEGIN) + len(BEGIN) : text.index(END)].strip().splitlines()
+    found: dict[str, dict[str, list[int]]] = {title: {} for title in _cells(titles)[1:]}
+    for line in lines:
+        name, *cells = _cells(line)
+        for counts, cell in zip(found.values(), cells, strict=True):
+            numbers = [int(number) for number in cell.split(" / ")]
+            counts[name if len(numbers) == 1 else f"flow: {name}"] = numbers
+    return found
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--against", metavar="CHECKOUT", help="another state of the source")
@@ -322,6 +339,8 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="say what was counted")
     options = parser.parse_args()
     columns = {"before": measure_elsewhere(options.against)} if options.against else {}
+    if options.page and not options.against:
+        columns = {title: counts for title, counts in columns_on_page().items() if title != "now"}
     table = table_of({**columns, "now": measure()})
     print(table)
     if options.page:

@@ -579,10 +579,11 @@ class Removals:
         self.count += 1
         self.size_bytes += size_bytes
 
-    @property
-    def files(self) -> Files:
-        """This object as :class:`Files`, to pass to the action."""
-        return cast(Files, self)
+    @classmethod
+    def of(cls, files: Files) -> tuple[Removals, Files]:
+        """The counts, and the same object as :class:`Files`, to pass to the action."""
+        removals = cls(files)
+        return removals, cast(Files, removals)
 
 
 def is_open_to_others(files: Files, path: str) -> bool:

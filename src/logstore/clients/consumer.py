@@ -74,11 +74,8 @@ class Consumer(BoundToProcess):
         interceptors: Iterable[ConsumerInterceptor] = (),
     ) -> None:
         check_isolation(isolation)
-        for name, callback in (
-            ("on_assigned", on_assigned),
-            ("on_revoked", on_revoked),
-            ("on_lost", on_lost),
-        ):
+        callbacks = {"on_assigned": on_assigned, "on_revoked": on_revoked, "on_lost": on_lost}
+        for name, callback in callbacks.items():
             check_callback(callback, name)
         chosen = choose_assignors(assignors)
         self._arrival = Arrival(key_deserializer, value_deserializer, interceptors)

@@ -49,7 +49,7 @@ from logstore.logdir.identity import (
     missing_directory,
     prepare_directory,
 )
-from logstore.logdir.reserve import Reserve
+from logstore.logdir.reserve import RESERVE_NAME, Reserve
 from logstore.logdir.topics import NewTopic, TopicTable
 from logstore.logdir.upkeep import Upkeep, check_not_within, flush_each, for_each
 from logstore.model import Role, TopicPartition
@@ -182,7 +182,9 @@ class LogDirectory:
         self.identity = ensure_identity(self._files, self.path)
         if BACKUP_NAME in names:
             end_being_backup(self._files, self.path)
-        self._reserve.give()
+        self._reserve.may_exist = self.config.disk_reserve_bytes > 0 or RESERVE_NAME in names
+        if self._reserve.may_exist:
+            self._reserve.give()
         self.was_clean = self.context.home.take_clean_marker(names)
         self._topics.finish_interrupted()
         wanted = [
@@ -192,7 +194,8 @@ class LogDirectory:
         ]
         self._open_logs(wanted, on_progress)
         self._store_what_was_checked()
-        self._reserve.keep()
+        if self._reserve.may_exist:
+            self._reserve.keep()
 
     def _store_what_was_checked(self) -> None:
         """Without room for it, the next open checks the logs once more. But a log from elsewhere gets its
@@ -925,7 +928,8 @@ class LogDirectory:
     def _close_locked(self) -> None:
         self._topics.remove_directories(self._gone)
         try:
-            self._reserve.give()
+            if self._reserve.may_exist:
+                self._reserve.give()
             at_a_time = flushed_at_a_time(self._files)
             for_each(_close_log, self.logs(), at_a_time=at_a_time, flushes=False)
         finally:
@@ -933,7 +937,8 @@ class LogDirectory:
         self._topics.store_marked()
         if not self.damaged and not any(log.needs_reopen for log in self.logs()):
             self.context.home.put_clean_marker()
-        self._reserve.keep()
+        if self._reserve.may_exist:
+            self._reserve.keep()
 
     def _abandon(self) -> None:
         self._is_closed = True

@@ -28,6 +28,8 @@ class Reserve:
         self._directory = directory
         self._path = f"{directory}/{RESERVE_NAME}"
         self._size_bytes = size_bytes
+        self.may_exist = True
+        """Whether there may be one, or is to be one. If not, there is nothing to give or to keep."""
 
     def give(self) -> None:
         """Give it up, if the disk has less room than it takes."""

@@ -183,8 +183,8 @@ class TopicTable:
     def _remove_left(self) -> None:
         if not self._left:
             return
-        removals = Removals(self._files)
-        self.remove_directories(self._left, removals.files)
+        removals, files = Removals.of(self._files)
+        self.remove_directories(self._left, files)
         self._left = []
         if removals.count:
             inform(

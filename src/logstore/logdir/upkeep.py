@@ -86,7 +86,8 @@ class Upkeep:
 
     def _end_checkpoints(self) -> None:
         self._home.store_checkpoints()
-        self._reserve.keep()
+        if self._reserve.may_exist:
+            self._reserve.keep()
 
     def _checkpoint(self, log: Log) -> None:
         if self._home.recovery_point(log.partition) != log.log_end_offset:

@@ -214,10 +214,10 @@ class ParquetOutput:
             self._remove_trees(staged, "left by a dead attempt")
 
     def _remove_trees(self, paths: Sequence[str], reason: str) -> None:
-        removals = Removals(self._files)
+        removals, files = Removals.of(self._files)
         try:
             for path in paths:
-                _remove_tree(removals.files, path)
+                _remove_tree(files, path)
         finally:
             if removals.count:
                 told = (self.path, removals.count, removals.size_bytes, reason)

@@ -109,8 +109,7 @@ class Loader:
             StorageError: a file could not be read or changed.
         """
         self.report, self._stored = RecoveryReport(was_clean=self.is_clean), stored
-        left = Removals(self.files)
-        self._left = left.files
+        left, self._left = Removals.of(self.files)
         try:
             return self._load(names)
         finally:
@@ -378,8 +377,8 @@ class Loader:
         """
         if self._file_size > segment.size_bytes:
             self.report.cut_bytes += self._file_size - segment.size_bytes
-            self._older_cuts = Removals(self.files)
-            keep, files = (keep_aside, self._older_cuts.files) if is_torn_end else (keep_whole, self.files)
+            self._older_cuts, counted = Removals.of(self.files)
+            keep, files = (keep_aside, counted) if is_torn_end else (keep_whole, self.files)
             kept = keep(files, self.directory, segment.base_offset, segment.log_file, segment.size_bytes)
             self._is_doubtful_cut |= kept is not None and not is_torn_end
             if kept is not None:

@@ -53,9 +53,9 @@ class _Newest(NamedTuple):
 
 def _newest_of(buffers: Sequence[Bytes], position: int) -> _Newest | None:
     batch = buffers[-1]
-    if len(buffers) != 1 or not is_given(batch):
-        return None
-    return _Newest(position, weakref.ref(batch))
+    if type(batch) is memoryview and len(buffers) == 1 and is_given(batch):
+        return _Newest(position, weakref.ref(batch))
+    return None
 
 
 class ActiveSegment(Segment):

@@ -164,7 +164,8 @@ class Durability:
         seconds = self.flush_files(plan)
         with self._guard.lock:
             self._publish_durable_locked(plan, seconds)
-        self._waits.raise_interrupt()
+        if self._waits.interrupt is not None:
+            self._waits.raise_interrupt()
         if unwritten is not None:
             raise unwritten
 

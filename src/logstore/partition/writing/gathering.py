@@ -104,7 +104,8 @@ class Gathering:
                         number = self.rows.add(value, key, headers, timestamp_ms, now_ms)
                         if number >= 0:
                             offset = self._after_gathering_locked(number)
-                            self._core.waits.raise_interrupt()
+                            if self._core.waits.interrupt is not None:
+                                self._core.waits.raise_interrupt()
                             return offset
                 except BaseException as error:
                     if not self.rows.has_failed:  # nothing was written, or all: an interrupt does no harm
@@ -269,7 +270,8 @@ class Gathering:
         finally:
             if core.log_end_offset != end_offset:  # also if a signal handler has raised an error since
                 gathered.clear()
-        core.after_append()  # when nothing gathers any more: who is told may ask where the log ends
+        if core.waits.is_watched or not core.is_flush_coming or core.interrupt is not None:
+            core.after_append()  # when nothing gathers any more: who is told may ask where the log ends
 
     def _encode_gathered(self, now_ms: int) -> Sequence[NewBatch]:
         try:
