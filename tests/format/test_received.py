@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from logstore import build
 from logstore.format import received
-from logstore.format.received import Received, grow, is_given, stays
+from logstore.format.received import Received, grow, is_given, memory_bytes, stays
 
 
 @pytest.fixture(params=["compiled", "plain"])
@@ -57,6 +57,7 @@ def test_who_may_change_what(data):
     own = Received(data)
     assert is_given(memoryview(own))
     assert is_given(memoryview(own)[1:])
+    assert memory_bytes(memoryview(own)[1:]) == len(data)
     assert not stays(memoryview(own))
     assert stays(memoryview(own).toreadonly()[1:])
     assert not is_given(memoryview(own).toreadonly())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeGuard
+from typing import TypeGuard, cast
 
 from logstore.build import compiled
 from logstore.model import Bytes
@@ -35,6 +35,11 @@ def stays(data: Bytes) -> bool:
     if type(data) is not memoryview:
         return type(data) is bytes
     return type(data.obj) is bytes or (type(data.obj) is Received and data.readonly)
+
+
+def memory_bytes(data: memoryview) -> int:
+    """How much memory a view keeps."""
+    return len(cast(bytes, data.obj))
 
 
 def is_given(data: Bytes) -> TypeGuard[memoryview]:

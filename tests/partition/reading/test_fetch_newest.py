@@ -68,6 +68,19 @@ def test_it_is_there_while_its_memory_is(tmp_path, reads):
         assert reads
 
 
+def test_a_small_part_of_a_large_request_is_read_from_the_file(tmp_path, reads):
+    """A reader that keeps a record would keep the whole request."""
+    data = encode_batch([None], [b"v" * 1000], START_MS)
+    with open_log(tmp_path / "t-0") as log:
+        log.append_batch(data)
+        assert log.fetch(0).next_offset == 1
+        newest = memoryview(Received(data + bytes(2 * len(data))))[: len(data)]
+        log.append_batch(newest)
+        reads.clear()
+        assert log.fetch(1).data == newest
+        assert reads
+
+
 def test_a_log_keeps_no_memory_for_it(tmp_path):
     with open_log(tmp_path / "t-0") as log:
         memory = Received(encode_batch([None], [b"v" * 1000], START_MS))

@@ -25,7 +25,7 @@ from logstore.format.names import (
     TEMPORARY_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
 )
-from logstore.format.received import is_given
+from logstore.format.received import is_given, memory_bytes
 from logstore.model import AbortedTransaction, Bytes
 from logstore.partition.segments.failed_flushes import opening_to_flush
 from logstore.partition.segments.indexes import (
@@ -52,10 +52,11 @@ class _Newest(NamedTuple):
 
 
 def _newest_of(buffers: Sequence[Bytes], position: int) -> _Newest | None:
+    """None also of a batch that is a small part of its request: who keeps one record would keep that."""
     batch = buffers[-1]
-    if type(batch) is memoryview and len(buffers) == 1 and is_given(batch):
-        return _Newest(position, weakref.ref(batch))
-    return None
+    if type(batch) is not memoryview or len(buffers) > 1 or not is_given(batch):
+        return None
+    return _Newest(position, weakref.ref(batch)) if 2 * len(batch) >= memory_bytes(batch) else None
 
 
 class ActiveSegment(Segment):
