@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TypeGuard, cast
+from typing import Final, TypeGuard, cast
 
 from logstore.build import compiled
 from logstore.model import Bytes
+
+CLEARS: Final = compiled is None
+"""Whether :func:`grow` writes zeros: then all that it adds takes memory at once."""
 
 
 class Received(bytearray):
@@ -18,8 +21,7 @@ class Received(bytearray):
 def grow(memory: bytearray, size_bytes: int) -> None:
     """Make it larger. What is added has any contents, and is to be written before it is read.
 
-    With the compiled module this clears nothing, so a page takes no memory before something is written there;
-    without, zeros are.
+    With the compiled module this clears nothing, so a page takes no memory before something is written there.
 
     Raises:
         BufferError: there are views of it.

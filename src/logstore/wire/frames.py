@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from logstore.errors import CorruptionError, UsageError
-from logstore.format.received import Received, grow
+from logstore.format.received import CLEARS, Received, grow
 from logstore.model import Bytes
 
 MAX_FRAME_BYTES: Final = 100 * 2**20
@@ -22,7 +22,7 @@ _ROOMY_BYTES: Final = 16 * 1024
 """So much of a frame has to be there before there is room for more than that: a client that only begins takes
 no memory."""
 _ROOM_TIMES: Final = 4
-_USUAL_BYTES: Final = 2 * 2**20
+_USUAL_BYTES: Final = 0 if CLEARS else 2 * 2**20
 """Up to this size there is room at once for a frame as large as one that has come whole before."""
 _SIZE: Final = struct.Struct(">i")
 _INT32_MAX: Final = 2**31 - 1
