@@ -58,6 +58,7 @@ def test_who_may_change_what(data):
     assert is_given(memoryview(own))
     assert is_given(memoryview(own)[1:])
     assert memory_bytes(memoryview(own)[1:]) == len(data)
+    assert hash(memoryview(own).toreadonly()) == hash(data)
     assert not stays(memoryview(own))
     assert stays(memoryview(own).toreadonly()[1:])
     assert not is_given(memoryview(own).toreadonly())

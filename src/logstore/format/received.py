@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeGuard, cast
+from typing import TypeGuard, cast
 
 from logstore.build import compiled
 from logstore.model import Bytes
-
-CLEARS: Final = compiled is None
-"""Whether :func:`grow` writes zeros: then all that it adds takes memory at once."""
-
 
 class Received(bytearray):
     """Who has filled this memory gives it away, and writes there no more. In a view that can be written, its
     holder may change what it likes. What is in a view that is read-only stays as it is."""
 
     __slots__ = ()
+    __hash__ = object.__hash__  # else nobody could hash a view, as one of bytes
 
 
 def grow(memory: bytearray, size_bytes: int) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from logstore.errors import CorruptionError, UsageError
-from logstore.format.received import CLEARS, Received, grow
+from logstore.format.received import Received, grow
 from logstore.model import Bytes
 
 MAX_FRAME_BYTES: Final = 100 * 2**20
@@ -22,8 +22,6 @@ _ROOMY_BYTES: Final = 16 * 1024
 """So much of a frame has to be there before there is room for more than that: a client that only begins takes
 no memory."""
 _ROOM_TIMES: Final = 4
-_USUAL_BYTES: Final = 0 if CLEARS else 2 * 2**20
-"""Up to this size there is room at once for a frame as large as one that has come whole before."""
 _SIZE: Final = struct.Struct(">i")
 _INT32_MAX: Final = 2**31 - 1
 
@@ -46,8 +44,6 @@ class FrameReader:
         """The beginning of a frame, and room behind it."""
         self._filled_bytes = 0
         """Of what has begun; the rest is room."""
-        self._usual_bytes = 0
-        """How large a frame has been."""
 
     @property
     def missing_bytes(self) -> int:
@@ -64,13 +60,11 @@ class FrameReader:
 
     def room(self) -> memoryview | None:
         """Where to receive what comes next of a large frame that has begun; say by :meth:`fill` how much that
-        was. Up to three times as much as there is of it, or what a frame as large as an earlier one lacks.
-        None for all else: feed that."""
+        was. Up to three times as much as there is of it. None for all else: feed that."""
         if self._filled_bytes < _ROOMY_BYTES:
             return None
         if self._filled_bytes == len(self._begun):
-            room_bytes = max(_ROOM_TIMES * self._filled_bytes, self._usual_bytes)
-            grow(self._begun, min(self._whole_bytes, room_bytes))
+            grow(self._begun, min(self._whole_bytes, _ROOM_TIMES * self._filled_bytes))
         return memoryview(self._begun)[self._filled_bytes :]
 
     def fill(self, size_bytes: int) -> list[memoryview]:
@@ -122,7 +116,6 @@ class FrameReader:
 
     def _take_begun(self) -> memoryview:
         frame = memoryview(self._begun)[_SIZE.size : self._filled_bytes]
-        self._usual_bytes = min(max(self._usual_bytes, self._filled_bytes), _USUAL_BYTES)
         self._begun, self._filled_bytes = Received(), 0
         return frame
 
