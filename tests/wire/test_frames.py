@@ -61,6 +61,14 @@ def test_a_size_that_is_not_allowed(size, first):
         reader.feed(data[first:] if first < 4 else data + b"more")
 
 
+def test_a_size_that_is_not_allowed_behind_whole_frames():
+    reader = FrameReader(max_bytes=100)
+    found = reader.feed(framed(b"a", b"b") + b"\xff\xff\xff\xffmore")
+    assert [bytes(frame) for frame in found] == [b"a", b"b"]
+    assert "a frame of -1 bytes" in str(reader.fault)
+    assert reader.missing_bytes == 0
+
+
 def test_the_largest_that_is_allowed():
     assert FrameReader(max_bytes=100).feed(framed(bytes(100))) == [bytes(100)]
 

@@ -7,12 +7,13 @@ from typing import TypeGuard, cast
 from logstore.build import compiled
 from logstore.model import Bytes
 
+
 class Received(bytearray):
     """Who has filled this memory gives it away, and writes there no more. In a view that can be written, its
     holder may change what it likes. What is in a view that is read-only stays as it is."""
 
     __slots__ = ()
-    __hash__ = object.__hash__  # else nobody could hash a view, as one of bytes
+    __hash__ = object.__hash__  # type: ignore[assignment]  # so that a view can be hashed, as one of bytes
 
 
 def grow(memory: bytearray, size_bytes: int) -> None:

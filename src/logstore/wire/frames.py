@@ -44,6 +44,8 @@ class FrameReader:
         """The beginning of a frame, and room behind it."""
         self._filled_bytes = 0
         """Of what has begun; the rest is room."""
+        self.fault: CorruptionError | None = None
+        """Why nothing can be read behind the frames that were returned last."""
 
     @property
     def missing_bytes(self) -> int:
@@ -78,14 +80,20 @@ class FrameReader:
 
         Raises:
             CorruptionError: a size is negative, or larger than is allowed. What follows cannot be read; the
-                connection is to be closed.
+                connection is to be closed. Behind whole frames it is :attr:`fault`, for after these.
         """
         view = memoryview(data)
         frames: list[memoryview] = []
         position = self._complete(view, frames) if self._filled_bytes else 0
         while len(view) - position >= _SIZE.size:
             start = position + _SIZE.size
-            end = start + self._size_at(view, position)
+            try:
+                end = start + self._size_at(view, position)
+            except CorruptionError as fault:
+                if not frames:
+                    raise
+                self.fault = fault
+                return frames
             if end > len(view):
                 break
             frames.append(view[start:end])

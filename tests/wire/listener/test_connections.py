@@ -397,6 +397,21 @@ def test_a_request_larger_than_allowed_closes(store):
         assert client.is_hung_up()
 
 
+@pytest.mark.parametrize("size", [2_001, -1])
+def test_what_is_in_front_of_what_cannot_be_read_is_answered(store, size):
+    """Also if all came at once: Kafka reads nothing of it before."""
+    store.create_topic("t")
+    batch = batch_of(store, b"x")
+    with store.listen(socket_request_max_bytes=2000) as listener, RawClient(listener.address) as client:
+        request = frame_of(produce_to("t", batch), ApiKey.PRODUCE, 9)
+        client.socket.sendall(2 * request + size.to_bytes(4, "big", signed=True))
+        for offset in range(2):
+            (part,) = client.receive(ApiKey.PRODUCE, 9, 1).topics[0].partitions
+            assert part.base_offset == offset
+        assert client.is_hung_up()
+    assert store["t"][0].log_end_offset == 2
+
+
 def test_closing_answers_what_was_asked(store):
     log = store.create_topic("t")[0]
     with store.listen() as listener, RawClient(listener.address) as client:

@@ -155,6 +155,18 @@ class TestBytes:
         )
         assert ends(broker) == GOOD
 
+    def test_a_size_that_is_not_allowed_behind_an_answer(self, peer, broker):
+        """The answer counts, and the next request goes over another connection."""
+        assert ends(broker) == GOOD
+        before, connection_count = peer.count(ApiKey.LIST_OFFSETS), peer.connection_count
+        wrong = iter([b"\xff\xff\xff\xff"])
+        peer.chop = lambda data: [data + next(wrong, b"")]
+        assert ends(broker) == GOOD
+        assert peer.count(ApiKey.LIST_OFFSETS) == before + 1
+        assert ends(broker) == GOOD
+        assert peer.count(ApiKey.LIST_OFFSETS) == before + 2
+        assert peer.connection_count == connection_count + 1
+
     def test_the_answer_to_another_request(self, peer, broker):
         wrong = iter([7_777])
         peer.answers[ApiKey.LIST_OFFSETS] = lambda request, version: (

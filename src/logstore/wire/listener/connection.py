@@ -238,6 +238,8 @@ class Connection:
                 self._take(self._frames.popleft())
             elif self.is_draining:
                 return None
+            elif self._reader.fault is not None:  # all in front of it is answered
+                raise self._reader.fault
             else:
                 size_bytes = self._receive()
                 if size_bytes == 0:

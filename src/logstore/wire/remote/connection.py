@@ -316,6 +316,8 @@ class Connection:
             if self._state is State.CLOSED:
                 break
             self._take_frame(frame.toreadonly())
+        if self._reader.fault is not None and self._state is not State.CLOSED:
+            raise self._reader.fault
         return size_bytes == wanted_bytes or isinstance(sock, ssl.SSLSocket)
 
     def _hang_up(self, why: str) -> None:
