@@ -17,6 +17,7 @@ from logstore.broker.codes import ErrorCode
 from logstore.errors import InvalidConfigError, ReadOnlyError, StorageError, UsageError
 from logstore.wire.apis import APIS, ApiKey
 from logstore.wire.headers import decode_response
+from logstore.wire.listener import answering
 from logstore.wire.listener.intercepting import Refuse
 from logstore.wire.messages.cluster import describe_topic_partitions
 from logstore.wire.messages.cluster.api_versions import ApiVersionsRequest
@@ -258,9 +259,27 @@ def test_what_a_client_sent_behind_a_long_poll_counts_when_it_hangs_up(listener,
         client.send(ApiKey.FETCH, fetch_from(0, max_wait_ms=60_000), FETCH)
         client.send(ApiKey.FETCH, fetch_from(0, max_wait_ms=60_000), FETCH)
         client.send(ApiKey.OFFSET_COMMIT, commit, 8)
-    wait_until(lambda: "g" in store.groups())
-    assert [each.offset for each in store.groups()["g"].offsets.values()] == [7]
+    groups = store.groups()
+    wait_until(lambda: "g" in groups and [each.offset for each in groups["g"].offsets.values()] == [7])
     wait_until(lambda: listener.connection_count == 0)
+
+
+def test_a_request_without_memory_for_it_closes_its_connection_and_says_what_limits_them(
+    listener, store, monkeypatch, caplog
+):
+    def fail(*_):
+        raise MemoryError
+
+    store.create_topic("t")
+    with RawClient(listener.address) as client, RawClient(listener.address) as other:
+        assert client.ask(ApiKey.METADATA, metadata_of("t"), 12).topics[0].error_code == 0
+        with monkeypatch.context() as patch:
+            patch.setattr(answering, "answer", fail)
+            client.send(ApiKey.METADATA, metadata_of("t"), 12)
+            assert client.is_hung_up()
+        assert other.ask(ApiKey.METADATA, metadata_of("t"), 12).topics[0].error_code == 0
+    (said,) = [each.getMessage() for each in caplog.records if "memory" in each.getMessage()]
+    assert said.startswith("the connection of 127.0.0.1 is closed: no memory is left for its request")
 
 
 def test_a_consumer_that_closes_in_a_rebalance_leaves_its_group(listener, store):

@@ -21,7 +21,7 @@ from typing import Final
 
 from logstore.broker.pending import Answered
 from logstore.errors import FencedError, LogstoreError
-from logstore.warning import inform
+from logstore.warning import inform, warn
 from logstore.wire.apis import ApiKey
 from logstore.wire.frames import FrameReader
 from logstore.wire.handlers.call import HANG_UP, Call, NoAnswer
@@ -172,6 +172,13 @@ class Connection:
             self._tell_of(error)
             park = None
         except OSError:  # the client is gone
+            park = None
+        except MemoryError:
+            warn(
+                "the connection of %s is closed: no memory is left for its request. Give the process more, "
+                "or lower socket_request_max_bytes, max_connections and fetch_memory_bytes of the listener",
+                self.call.host,
+            )
             park = None
         except BaseException:
             self._close()
