@@ -386,9 +386,33 @@ def _open_descriptor(path: str, flags: int, mode: int = FILE_MODE) -> int:
     return descriptor
 
 
+def _create_descriptor(path: str, flags: int, mode: int = FILE_MODE) -> int:
+    """Open a regular file, and create it if it is not there. What root creates goes to the owner of the
+    directory: otherwise a command that is run once as root leaves files that the owner cannot open."""
+    if os.geteuid() != 0:
+        return _open_descriptor(path, flags | os.O_CREAT, mode)
+    try:
+        descriptor = _open_descriptor(path, flags | os.O_CREAT | os.O_EXCL, mode)
+    except StorageError as error:
+        if error.errno != errno.EEXIST:
+            raise
+        return _open_descriptor(path, flags | os.O_CREAT, mode)
+    give_to_owner(os.path.dirname(path), descriptor)
+    return descriptor
+
+
+def give_to_owner(directory: str, descriptor: int) -> None:
+    """Give what root has made in a directory to the directory's owner and group. Where root may not, as on
+    some network file systems, it stays as it is."""
+    with contextlib.suppress(OSError):
+        owner = os.stat(directory or os.curdir)
+        if os.geteuid() == 0 != owner.st_uid:
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+
+
 def _open_private(path: str, flags: int) -> int:
     """Also a file that was there with another mode, as a copy may have left it, becomes private."""
-    descriptor = _open_descriptor(path, flags, PRIVATE_FILE_MODE)
+    descriptor = _create_descriptor(path, flags, PRIVATE_FILE_MODE)
     try:
         os.fchmod(descriptor, PRIVATE_FILE_MODE)
     except OSError as error:
@@ -407,8 +431,8 @@ class OsFiles:
     def open(self, path: str, *, write: bool = False, create: bool = False, private: bool = False) -> File:
         flags = os.O_RDWR if write or create else os.O_RDONLY
         if create and private:
-            return OsFile(path, _open_private(path, flags | os.O_CREAT))
-        return OsFile(path, _open_descriptor(path, flags | os.O_CREAT if create else flags))
+            return OsFile(path, _open_private(path, flags))
+        return OsFile(path, _create_descriptor(path, flags) if create else _open_descriptor(path, flags))
 
     def list_directory(self, path: str) -> list[DirectoryEntry]:
         with reported(path, "listing"), os.scandir(path) as entries:
@@ -488,7 +512,7 @@ class OsFiles:
         return InotifyWatch(directories)
 
     def lock(self, path: str, *, timeout_ms: int = 0) -> Lock:
-        return OsLock(path, lambda: _open_descriptor(path, os.O_RDWR | os.O_CREAT), timeout_ms)
+        return OsLock(path, lambda: _create_descriptor(path, os.O_RDWR), timeout_ms)
 
     def is_locked(self, path: str) -> bool:
         return OsLock.is_held(path, lambda: _open_descriptor(path, os.O_RDWR))

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from logstore.build import compiled
 from logstore.errors import CorruptionError, StorageError, storage_error
-from logstore.files import File, Files, MappedBytes, OsFile, OsFiles, reported
+from logstore.files import File, Files, MappedBytes, OsFile, OsFiles, give_to_owner, reported
 
 MAPPED_PIECE_BYTES = 16 * 1024 * 1024
 """One or two milliseconds of work, the longest that a user's interrupt has to wait. Also the memory that one
@@ -198,6 +198,19 @@ def foreign_owner(files: Files, path: str) -> int | None:
     with reported(path, "looking at"):
         owner = os.stat(path).st_uid
     return owner if owner != os.geteuid() else None
+
+
+def make_directory_for_owner(files: Files, path: str) -> None:
+    """Make a new directory in a store. As the files that root creates there, it goes to the store's owner."""
+    files.make_directory(path)
+    if not isinstance(files, OsFiles):
+        return
+    with reported(path, "opening"):  # not by its name: the owner could have put a link there
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        give_to_owner(os.path.dirname(path), descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def remove_tree(files: Files, path: str) -> None:

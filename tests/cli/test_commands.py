@@ -417,6 +417,26 @@ def test_without_permission_to_write(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_what_root_changes_stays_the_owners(tmp_path):
+    path = make_store(tmp_path / "s")
+    with logstore.open(path) as store:
+        store.offsets("a").commit({("orders", 0): 3})
+    (path / "meta.properties").chmod(0o600)
+    for file in (path, *path.rglob("*")):
+        os.chown(file, 65534, 65533)
+    for name in (".lock", ".kafka_cleanshutdown"):
+        (path / name).unlink()  # so it is opened after a crash, and all of these are made
+    assert answer("groups", path, "a", "--reset", "earliest").lines
+    answer("retain", path)
+    with logstore.open(path) as store:
+        store.create_topic("new")[0].append(b"")
+        store.users.set_password("alice", "a long password")
+    made = {file.relative_to(path): (file.stat().st_uid, file.stat().st_gid) for file in path.rglob("*")}
+    assert {Path("users.json"), Path("new-0"), Path("new-0/leader-epoch-checkpoint")} <= made.keys()
+    assert {file: owner for file, owner in made.items() if owner != (65534, 65533)} == {}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_without_permission_to_read_how_far_groups_are_behind(tmp_path):
     path = make_store(tmp_path / "s")
     with logstore.open(path) as store:

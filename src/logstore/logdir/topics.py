@@ -25,6 +25,7 @@ from logstore.format.names import (
     has_name_clash,
     partition_directory_name,
 )
+from logstore.large_files import make_directory_for_owner
 from logstore.logdir.catalogue import CatalogueWriter, TopicEntry, TopicState, read_catalogue
 from logstore.logdir.held import shown_numbers
 from logstore.logdir.identity import (
@@ -302,7 +303,8 @@ class TopicTable:
             if self._is_taken(entry, directory):
                 return  # opening it raises
             is_new = not self._files.is_directory(directory)
-            self._files.make_directory(directory)
+            if is_new:
+                make_directory_for_owner(self._files, directory)
             begin_directory(self._files, directory, entry.topic_id, role if is_new else Role.ALONE)
 
         take_turns(make, pairs, at_a_time=flushed_at_a_time(self._files))
