@@ -136,7 +136,7 @@ class Stager:
             lower_epochs(files, staged, planned.epoch_limit)
         with self._opened(planned, staged) as log:
             aborted = self._end_transactions(planned, log)
-            self._check(planned, log)
+            self._check(planned, staged, log)
             if (
                 self.is_to_broker
                 and segment_bases(list_segment_files(files, staged))[-1] < log.log_end_offset
@@ -218,7 +218,7 @@ class Stager:
             log.append_end_marker(producer_id, producer_epoch, committed=False)
         return tuple(opened)
 
-    def _check(self, planned: PlannedPartition, log: Log) -> None:
+    def _check(self, planned: PlannedPartition, staged: str, log: Log) -> None:
         """
         Raises:
             CorruptionError: the copy, and so the source, is damaged.
@@ -231,10 +231,20 @@ class Stager:
             )
         found = log.verify()
         if not found:
+            problem = found.problems[0]
             raise CorruptionError(
-                f"the log is damaged, nothing was handed over: {found.problems[0]}",
-                path=planned.source_directory,
+                f"the log is damaged, nothing was handed over: {problem.kind.value}: {problem.reason}. "
+                f"{problem.next_step}",
+                path=_in_source(planned, staged, problem.path),
+                position=problem.position,
+                base_offset=problem.base_offset,
+                last_offset=problem.last_offset,
             )
+
+
+def _in_source(planned: PlannedPartition, staged: str, path: str) -> str:
+    """Where a file of the copy, which does not outlive the error, came from."""
+    return planned.source_directory + path.removeprefix(staged)
 
 
 # Leader epochs and producers --------------------------------------------------------------------------------
