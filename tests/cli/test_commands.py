@@ -416,6 +416,38 @@ def test_without_permission_to_write(tmp_path):
     assert "Permission denied" in printed
 
 
+def test_a_topic_that_is_held_in_part_says_what_is_elsewhere(tmp_path):
+    path = tmp_path / "s"
+    with logstore.open(path) as store:
+        store.create_topic("t", partitions=5, held=[0, 4]).append(b"a", partition=0)
+        store.create_topic("one", partitions=2, held=[1]).append(b"b", partition=1)
+    for command in ("cat", "tail", "ls"):
+        done = answer(command, path, "t")
+        assert done.err == "t has 5 partitions, and 1 to 3 are not in this directory\n"
+        assert answer(command, path, "one").err == "one has 2 partitions, and 0 is not in this directory\n"
+        assert answer(command, path, "t", "--quiet").err == ""
+    assert answer("cat", path, "t", "--partition", "0").err == ""
+    assert answer("cat", path, "t", "--json").lines[0].startswith('{"topic": "t"')
+
+
+def test_a_directory_around_stores_names_them(tmp_path):
+    for name in ("logs-1", "logs-2"):  # not partitions of a topic "logs"
+        make_store(tmp_path / "kafka" / name)
+    for command in (["ls"], ["verify"], ["cat", "orders"], ["retain"]):
+        done = run(command[0], tmp_path / "kafka", *command[1:])
+        assert done.code == 3
+        assert f"name one of the stores in it: {tmp_path}/kafka/logs-1, {tmp_path}/kafka/logs-2" in done.err
+
+
+def test_the_metadata_log_of_a_cluster_is_no_topic(tmp_path):
+    metadata = tmp_path / "broker" / "__cluster_metadata-0"
+    metadata.mkdir(parents=True)
+    (metadata / f"{0:020d}.log").touch()
+    done = run("ls", metadata)
+    assert done.code == 3
+    assert "is the metadata log of a cluster, and no topic: `logstore info FILE` shows" in done.err
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_what_root_changes_stays_the_owners(tmp_path):
     path = make_store(tmp_path / "s")

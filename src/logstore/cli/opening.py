@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import Final, cast
 
 from logstore.cli.errors import CommandError
@@ -12,14 +13,17 @@ from logstore.errors import InvalidTopicError, LogstoreError
 from logstore.files import OsFiles
 from logstore.format.names import CLUSTER_METADATA_NAME, parse_directory_name, parse_segment_file_name
 from logstore.logdir.cluster import ClusterTopic, WatchedCluster
-from logstore.logdir.identity import is_brokers_directory
-from logstore.partition.state.home import LOCK_NAME
+from logstore.logdir.held import shown_numbers
+from logstore.logdir.identity import is_brokers_directory, list_partitions, unknown_partitions
+from logstore.partition.state.home import LOCK_NAME, META_PROPERTIES_NAME, STORE_NAMES
 from logstore.partition.watching.read_only import ReadOnlyLog
 from logstore.store import Store, open_store
 from logstore.topic import Topic
 
 _ALONE: Final = StoreConfig(log_cleaner_enable=False, log_retention_check_interval_ms=UNLIMITED)
 """A command does what it was told to, and no background work."""
+_MOST_STORES: Final = 5
+"""Of those that an error names."""
 
 
 @contextmanager
@@ -62,7 +66,7 @@ def told_of_queue(store: Store, group: str) -> str | None:
 def check_store(path: str) -> None:
     """
     Raises:
-        CommandError: the path is no directory, an empty one, or one partition's.
+        CommandError: the path is no directory, an empty one, one partition's, or one around stores.
     """
     files = OsFiles()
     full = files.absolute(path)
@@ -75,8 +79,16 @@ def check_store(path: str) -> None:
         raise CommandError(
             f"{path} is empty: there is no store in it. If there should be, is its file system mounted?"
         )
+    inner = _stores_within(files, full, names)
+    if inner:
+        raise CommandError(f"{path} has no topics itself; name one of the stores in it: {', '.join(inner)}")
     if any(map(parse_segment_file_name, names)):
         parent, _, name = full.rpartition("/")
+        if name == CLUSTER_METADATA_NAME:
+            raise CommandError(
+                f"{path} is the metadata log of a cluster, and no topic: `logstore info FILE` shows "
+                "what is in its files"
+            )
         try:
             topic, number, _ = parse_directory_name(name)
         except InvalidTopicError:
@@ -89,6 +101,16 @@ def check_store(path: str) -> None:
         )
 
 
+def _stores_within(files: OsFiles, path: str, names: set[str]) -> list[str]:
+    """The stores, or ``log.dirs`` of a broker, in a directory that is none; of many the first."""
+    if names & STORE_NAMES or unknown_partitions(files, path, list_partitions(files, path), ()):
+        return []
+    found = (
+        f"{path}/{name}" for name in sorted(names) if files.is_file(f"{path}/{name}/{META_PROPERTIES_NAME}")
+    )
+    return list(islice(found, _MOST_STORES))
+
+
 def logs_of(topic: Topic, numbers: Sequence[int] | None = None) -> list[ReadOnlyLog]:
     """The partitions of a topic of a store that was opened for reading; all that are held, unless some are
     named.
@@ -99,6 +121,17 @@ def logs_of(topic: Topic, numbers: Sequence[int] | None = None) -> list[ReadOnly
     """
     wanted = topic.held_partitions if not numbers else sorted(set(numbers))
     return [cast(ReadOnlyLog, topic[number]) for number in wanted]
+
+
+def told_of_elsewhere(topic: Topic) -> str | None:
+    """What is said of a topic some of whose partitions are not in the directory."""
+    elsewhere = set(range(len(topic))).difference(topic.held_partitions)
+    if not elsewhere:
+        return None
+    return (
+        f"{topic.name} has {len(topic)} partitions, and {shown_numbers(elsewhere)} "
+        f"{'is' if len(elsewhere) == 1 else 'are'} not in this directory"
+    )
 
 
 class Settings:

@@ -14,7 +14,7 @@ import typer
 from logstore.cli import streams
 from logstore.cli.commands import Command
 from logstore.cli.errors import CommandError
-from logstore.cli.opening import logs_of, reading
+from logstore.cli.opening import logs_of, reading, told_of_elsewhere
 from logstore.cli.options import Directory, Format, From, Json, Partitions, Quiet, RecordFormat, To, TopicName
 from logstore.cli.output import Output
 from logstore.cli.records import RECORD, WriteRecord, record_writer
@@ -69,7 +69,7 @@ def cat(
     out = Output(json=json, quiet=quiet)
     write = record_writer(out, form, json=json)
     with reading(directory) as store:
-        logs = logs_of(store[topic], partition)
+        logs = _logs_of(out, store[topic], partition)
         found = []
         for log in logs:
             offsets = _range_of(log, start, stop, isolation)
@@ -83,6 +83,14 @@ def cat(
             records = (record for record in records if record.key == wanted)
         for record in islice(records, None if limit is None else min(limit, sys.maxsize)):
             write(record)
+
+
+def _logs_of(out: Output, topic: Topic, numbers: Sequence[int] | None) -> list[ReadOnlyLog]:
+    """What to read, having told of what is not here: other ``log.dirs`` or brokers have it."""
+    elsewhere = told_of_elsewhere(topic)
+    if elsewhere and not numbers:
+        out.remark(elsewhere)
+    return logs_of(topic, numbers)
 
 
 def _records(
@@ -156,7 +164,7 @@ def tail(
     lines = min(lines, sys.maxsize)
     with reading(directory) as store:
         found = store[topic]
-        logs = logs_of(found, partition)
+        logs = _logs_of(out, found, partition)
         ends = {log.partition.partition: log.readable_offsets(isolation).stop for log in logs}
         of_each = [_last_records(log, ends[log.partition.partition], lines, isolation) for log in logs]
         for record in deque(join(map(iter, of_each), by_timestamp=True), lines):

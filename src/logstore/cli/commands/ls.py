@@ -9,7 +9,7 @@ from typing import Any, Final
 from logstore.cli import streams
 from logstore.cli.commands import Command
 from logstore.cli.errors import FINE, FOUND, explain
-from logstore.cli.opening import Settings, logs_of, reading
+from logstore.cli.opening import Settings, logs_of, reading, told_of_elsewhere
 from logstore.cli.options import Directory, Json, OptionalTopic, Quiet
 from logstore.cli.output import Output, Shape
 from logstore.cli.times import format_time
@@ -116,6 +116,9 @@ def _list_partitions(out: Output, topic: Topic) -> int:
             ("PARTITION", "START", "END", "HIGH WATERMARK", "LAST STABLE", "SEGMENTS", "BYTES", "NEWEST"),
             ((*(row[name] for name in shown), format_time(row["newest_ms"])) for row in rows),
         )
+    elsewhere = told_of_elsewhere(topic)
+    if elsewhere:
+        out.remark(elsewhere)
     return _tell([row["error"] for row in rows if row["error"] is not None], codes)
 
 
