@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import shutil
+import uuid
 
 import pytest
 
@@ -22,10 +23,12 @@ from logstore.errors import (
     UnsupportedVersionError,
     UsageError,
 )
+from logstore.files import OsFiles
 from logstore.format.partitioner import partition_for_key
 from logstore.logdir import catalogue
 from logstore.logdir.held import shown_numbers
 from logstore.model import TopicPartition
+from logstore.partition.state.sidecars import write_topic_id
 from logstore.testing import ManualClock
 from tests.exchange.brokers import make_broker
 from tests.logdir.helpers import FailingFiles, crash, names_in, open_store, values
@@ -556,6 +559,34 @@ def test_what_a_catalogue_has_once_held_is_missed_and_what_came_since_is_held(br
             with pytest.raises(CorruptionError, match="directory is missing"):
                 store["plain"][0]
             assert [values(store["plain"][number]) for number in (1, 2, 6)] == [[], [], []]
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_topic_that_the_broker_has_made_anew_is_the_new_one(brokers, read_only):
+    with logstore.open(brokers) as store:
+        before = store["plain"].topic_id
+    shutil.rmtree(brokers / "plain-0")
+    made = uuid.uuid4()
+    write_topic_id(OsFiles(), str(brokers / "plain-2"), made)
+    shutil.copytree(brokers / "plain-2", brokers / "plain-1")
+    with logstore.open(brokers, read_only=read_only) as store:
+        assert store["plain"].topic_id == made != before
+        assert store["plain"].held_partitions == (1, 2)
+        assert store["plain"].config.retention_ms == -1
+        assert not store.damaged
+        assert store.verify()
+
+
+@pytest.mark.damaged
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_directory_in_the_wrong_place_does_not_make_another_topic(brokers, read_only):
+    with logstore.open(brokers):
+        pass
+    write_topic_id(OsFiles(), str(brokers / "plain-2"), uuid.uuid4())
+    with logstore.open(brokers, read_only=read_only) as store:
+        assert values(store["plain"][0]) == []
+        with pytest.raises(CorruptionError, match="the partition belongs to topic id"):
+            store["plain"][2]
 
 
 def test_no_partition_is_made_in_a_brokers_directory(brokers):

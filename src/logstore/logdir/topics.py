@@ -553,9 +553,10 @@ def deleted_unstored(
 
 def as_broker_left(files: Files, path: str, stored: Mapping[str, TopicEntry]) -> dict[str, TopicEntry]:
     """The entries of a catalogue; in a broker's directory, updated by what the broker has changed since.
-    Topics that it has deleted are gone; others may have more partitions, and more may be held. Topics whose
-    directories it has set aside stay, so that their users get an error that says so. A partition that was
-    held and does not exist counts as missing, even if the broker has moved it elsewhere."""
+    Topics that it has deleted are gone, also if it has made others of their names: those have no entry.
+    Others may have more partitions, and more may be held. Topics whose directories it has set aside stay, so
+    that their users get an error that says so. A partition that was held and does not exist counts as
+    missing, even if the broker has moved it elsewhere."""
     entries = dict(stored)
     if not stored or not is_brokers_directory(files, path):
         return entries
@@ -564,12 +565,26 @@ def as_broker_left(files: Files, path: str, stored: Mapping[str, TopicEntry]) ->
     for name, entry in stored.items():
         if entry.state is not TopicState.LIVE:
             continue
-        if name in found:
+        if name in found and _is_another(files, path, entry, found[name]):
+            del entries[name]
+        elif name in found:
             held = found[name].difference(entry.letting_go).union(entry.held_partitions)
             entries[name] = entry.holding(held, max(entry.partition_count, max(held) + 1))
         elif not any(strays_of(TopicPartition(name, n), strays) for n in entry.held_partitions):
             del entries[name]
     return entries
+
+
+def _is_another(files: Files, path: str, entry: TopicEntry, numbers: Iterable[int]) -> bool:
+    """Whether a topic of an entry's name is another one: none of its directories has the entry's id, and all
+    have the same other one. Some that were put in the wrong place are not taken for that."""
+    ids = set()
+    for number in numbers:
+        with contextlib.suppress(CorruptionError):  # a damaged id says nothing
+            ids.add(read_topic_id(files, f"{path}/{partition_directory_name(entry.name, number)}"))
+        if entry.topic_id in ids:
+            return False
+    return len(ids) == 1 and None not in ids
 
 
 def entry_of_directories(
