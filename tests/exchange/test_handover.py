@@ -371,6 +371,15 @@ def test_damage_is_not_handed_over(tmp_path):
     assert not list(broker.glob("*-stray"))
 
 
+def test_metadata_elsewhere_of_a_directory_that_does_not_say_that_it_is_a_brokers(tmp_path):
+    broker = make_broker(tmp_path / "broker")
+    (broker / "meta.properties").unlink()
+    metadata = (broker / "__cluster_metadata-0").rename(tmp_path / "__cluster_metadata-0")
+    with pytest.raises(UsageError, match=r"for want of one.* Restore that file if a broker made"):
+        logstore.handover(broker, tmp_path / "new", source_metadata=metadata)
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.damaged
 def test_a_damaged_checkpoint_of_the_target_is_not_replaced(tmp_path):
     source = make_store(tmp_path / "store", kept=1)

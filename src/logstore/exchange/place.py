@@ -19,7 +19,7 @@ from logstore.logdir.identity import is_brokers_directory
 from logstore.logdir.topics import keep_everything
 from logstore.logdir.watched import WatchedDirectory
 from logstore.model import TopicPartition
-from logstore.partition.state.home import LogHome
+from logstore.partition.state.home import META_PROPERTIES_NAME, LogHome
 from logstore.partition.watching.read_only import ReadOnlyLog
 
 
@@ -42,7 +42,11 @@ class Place:
     def _read_cluster(self, metadata: str | None) -> dict[str, ClusterTopic] | None:
         if not self.is_brokers:
             if metadata is not None:
-                raise UsageError(f"{self.path} is not a broker's log directory; it has no metadata elsewhere")
+                raise UsageError(
+                    f"{self.path} is not a broker's log directory, by its {META_PROPERTIES_NAME} or for want "
+                    "of one, so it has no metadata elsewhere. Restore that file if a broker made the "
+                    "directory; else leave the metadata out"
+                )
             return None
         at = metadata or self.path
         if at.rpartition("/")[2] != CLUSTER_METADATA_NAME:
