@@ -25,6 +25,7 @@ from logstore.errors import (
 from logstore.logdir import identity
 from logstore.logdir.catalogue import CatalogueWriter
 from logstore.model import TopicPartition
+from logstore.partition.checking.findings import FindingKind
 from logstore.testing import ManualClock
 from tests.logdir.helpers import (
     QuickFile,
@@ -698,6 +699,8 @@ def test_a_missing_partition_directory_is_damage(filled):
         assert values(store["t"][1]) == [b"one"]
         with pytest.raises(CorruptionError, match="directory is missing"):
             store["t"][0]
+        told = [problem.kind for problem in store.verify().problems]
+        assert told == [FindingKind.NOT_OPENED, FindingKind.MISSING_SEGMENT]
     assert "t-0" not in names_in(filled)
 
 

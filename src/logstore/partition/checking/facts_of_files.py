@@ -37,7 +37,8 @@ def facts_of_files(
     except LogstoreError as error:
         if is_denied(error):
             raise
-        findings.append(Finding(kind=FindingKind.UNREADABLE, path=directory, reason=str(error)))
+        if files.is_directory(directory):  # else the check of its names tells
+            findings.append(Finding(kind=FindingKind.UNREADABLE, path=directory, reason=str(error)))
     bases = list(logs)
     sizes = [_size_of(files, directory, base, state) for base, state in logs.items()]
     known = config if config is not None else TopicConfig()

@@ -38,7 +38,9 @@ def check_partition_files(facts: LogFacts, findings: Findings) -> None:
     except LogstoreError as error:
         if is_denied(error):
             raise
-        findings.problem(Finding(kind=FindingKind.UNREADABLE, path=facts.directory, reason=str(error)))
+        is_told = any(each.kind is FindingKind.NOT_OPENED for each in facts.findings)
+        if not is_told or facts.files.is_directory(facts.directory):
+            findings.problem(Finding(kind=FindingKind.UNREADABLE, path=facts.directory, reason=str(error)))
         return
     names = {entry.name for entry in entries if not entry.is_directory}
     bases = {segment.base_offset for segment in facts.segments}
