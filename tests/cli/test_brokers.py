@@ -12,7 +12,7 @@ import pytest
 import logstore
 from logstore import ProducerIdentity, TopicConfig
 from logstore.cli.commands.files import BATCH
-from tests.cli.helpers import QUIET, answer, numbered, run, start
+from tests.cli.helpers import QUIET, answer, make_store, numbered, run, start
 from tests.cli.test_records import as_record
 from tests.exchange.brokers import BROKER, make_broker
 from tests.interop.clients import NewRecord, consume, produce, produce_transactions
@@ -50,6 +50,17 @@ def test_cat_is_what_kafkas_consumer_saw(name):
             expected.last_stable_offset,
         )
     assert snapshot(case.directory) == before
+
+
+def test_a_backup_that_shares_files_with_a_broker_says_so(tmp_path):
+    broker = make_broker(tmp_path / "broker")
+    with logstore.open(broker, config=QUIET) as store:
+        store["plain"][0].extend([b"sealed"])
+        store["plain"][0].roll()
+    assert "may cut its own in place" in answer("backup", broker, tmp_path / "linked").err
+    assert answer("backup", broker, tmp_path / "copied", "--no-links").err == ""
+    store = make_store(tmp_path / "store")
+    assert answer("backup", store, tmp_path / "own").err == ""
 
 
 def test_a_broker_is_known_as_one_and_so_are_its_settings():

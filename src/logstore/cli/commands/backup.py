@@ -13,6 +13,8 @@ from logstore.cli.opening import writing
 from logstore.cli.options import Directory, Json, Quiet
 from logstore.cli.output import Output, Shape
 from logstore.errors import UsageError
+from logstore.files import OsFiles
+from logstore.logdir.identity import is_brokers_directory
 
 REPORT: Final = Shape(
     "the report (`backup`)",
@@ -93,6 +95,11 @@ def backup(
     else:
         for line in str(report).splitlines():
             out.line(line)
+    if report.linked_bytes and is_brokers_directory(OsFiles(), directory):
+        out.remark(
+            "the linked segments are the broker's, which may cut its own in place when it runs, and so those "
+            "of the backup: --no-links to another path copies them"
+        )
     return FOUND if report.damaged else FINE
 
 
