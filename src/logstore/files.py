@@ -389,7 +389,7 @@ def _open_descriptor(path: str, flags: int, mode: int = FILE_MODE) -> int:
 def _create_descriptor(path: str, flags: int, mode: int = FILE_MODE) -> int:
     """Open a regular file, and create it if it is not there. What root creates goes to the owner of the
     directory: otherwise a command that is run once as root leaves files that the owner cannot open."""
-    if os.geteuid() != 0:
+    if os.geteuid() != 0 or os.path.lexists(path):
         return _open_descriptor(path, flags | os.O_CREAT, mode)
     try:
         descriptor = _open_descriptor(path, flags | os.O_CREAT | os.O_EXCL, mode)
