@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -14,7 +14,7 @@ from benchmarks.listening.measuring import ACKS_ALL, SHAPES, Found, Line, Shape
 from benchmarks.listening.servers import cpu_seconds, private_bytes, resident_bytes
 from benchmarks.measure import bring_to_disk
 from benchmarks.replicas import asking
-from benchmarks.replicas.servers import NODES, Brokers, Cluster, OurNodes
+from benchmarks.replicas.servers import NODES, Brokers, Cluster, OurNodes, go_on, pause
 
 Report = Callable[[str], None]
 
@@ -34,10 +34,14 @@ class Sizes(NamedTuple):
     """How much of everything."""
 
     rounds: int
+    warm_rounds: int
+    """Of rates, in front of those: a JVM compiles what it does often."""
     seconds: float
     """Of one measurement of a rate."""
     most_bytes: int
     warm_seconds: float
+    settle_seconds: float
+    """Until a cluster that stood still is as before."""
     partitions: int
     """Of the topic whose leaders are replaced."""
     idle_seconds: float
@@ -46,8 +50,8 @@ class Sizes(NamedTuple):
     latencies: int
 
 
-FULL: Final = Sizes(3, 2.0, 400_000_000, 5.0, 1_000, 20.0, 1_000_000_000, 1_000)
-QUICK: Final = Sizes(1, 0.1, 4_000_000, 0.1, 20, 1.0, 4_000_000, 20)
+FULL: Final = Sizes(4, 2, 2.0, 400_000_000, 5.0, 2.0, 1_000, 20.0, 1_000_000_000, 1_000)
+QUICK: Final = Sizes(1, 1, 0.1, 4_000_000, 0.1, 1.0, 20, 1.0, 4_000_000, 20)
 
 
 class Bench(NamedTuple):
@@ -93,45 +97,60 @@ def _create(client: Client, cluster: Cluster, topic: str, partitions: int, repli
 
 
 def measure_rates(bench: Bench) -> Iterator[Line]:
-    """Send, with one replica and with three."""
-    sizes = bench.sizes
-    for make in bench.clusters():
-        with _started(bench, make) as cluster, Client() as client:
-            names = {
-                (shape, replicas): f"t-{at}-{replicas}"
-                for at, shape in enumerate(RATED)
-                for replicas in (1, NODES)
-            }
+    """Send, with one replica and with three: each case at one cluster and at once at the other, in turns. The
+    one that is not measured stands still."""
+    cases = [(shape, replicas) for shape in RATED for replicas in (1, NODES)]
+    with ExitStack() as stack:
+        client = stack.enter_context(Client())
+        clusters = []
+        for make in bench.clusters():
+            clusters.append(stack.enter_context(_started(bench, make)))
+            pause(clusters[-1])
+        for number in range(1 - bench.sizes.warm_rounds, bench.sizes.rounds + 1):
+            bench.report(f"rates, round {number}")
+            for shape, replicas in cases:
+                for cluster in clusters if number % 2 else reversed(clusters):
+                    with _going_on(bench, cluster):
+                        found = _send(bench, cluster, client, shape, replicas, is_warm=number > 0)
+                    if number > 0:
+                        case = case_of(SEND, shape, replicas)
+                        yield {"part": "rates", "case": case, "server": cluster.name, "round": number} | found
 
-            def send(shape: Shape, replicas: int, seconds: float) -> Found:
-                topic = names[shape, replicas]  # noqa: B023  # called before the next cluster
-                _create(client, cluster, topic, PARTITIONS, replicas)
-                bring_to_disk()
-                before = _sum(cluster, cpu_seconds)
-                found = client.do(
-                    "librdkafka_produce",
-                    _all(cluster),
-                    topic,
-                    shape=shape.name,
-                    acks=ACKS_ALL,
-                    seconds=seconds,
-                    most=sizes.most_bytes,
-                )
-                return found | {"server_cpu_seconds": _sum(cluster, cpu_seconds) - before}
 
-            for number in range(sizes.rounds + 1):  # round 0 is to warm them
-                bench.report(f"rates, {cluster.name}, round {number}")
-                for shape, replicas in names:
-                    found = send(shape, replicas, sizes.seconds if number else sizes.warm_seconds)
-                    case = case_of(SEND, shape, replicas)
-                    line = {"part": "rates", "case": case, "server": cluster.name, "round": number}
-                    memory = {
-                        "resident_bytes": _sum(cluster, resident_bytes),
-                        "private_bytes": _sum(cluster, private_bytes),
-                    }
-                    client.do("delete_topic", _all(cluster), names[shape, replicas])
-                    if number:
-                        yield {**line, **found, **memory}
+@contextmanager
+def _going_on(bench: Bench, cluster: Cluster) -> Iterator[None]:
+    go_on(cluster)
+    try:
+        time.sleep(bench.sizes.settle_seconds)
+        asking.await_nodes(_all(cluster), NODES)
+        yield
+    finally:
+        pause(cluster)
+
+
+def _send(
+    bench: Bench, cluster: Cluster, client: Client, shape: Shape, replicas: int, *, is_warm: bool
+) -> Found:
+    topic = f"t-{RATED.index(shape)}-{replicas}"
+    _create(client, cluster, topic, PARTITIONS, replicas)
+    bring_to_disk()
+    before = _sum(cluster, cpu_seconds)
+    found = client.do(
+        "librdkafka_produce",
+        _all(cluster),
+        topic,
+        shape=shape.name,
+        acks=ACKS_ALL,
+        seconds=bench.sizes.seconds if is_warm else bench.sizes.warm_seconds,
+        most=bench.sizes.most_bytes,
+    )
+    used = {
+        "server_cpu_seconds": _sum(cluster, cpu_seconds) - before,
+        "resident_bytes": _sum(cluster, resident_bytes),
+        "private_bytes": _sum(cluster, private_bytes),
+    }
+    client.do("delete_topic", _all(cluster), topic)
+    return found | used
 
 
 def case_of(deed: str, shape: Shape, replicas: int) -> str:
