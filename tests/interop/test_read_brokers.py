@@ -7,6 +7,7 @@ so it is recovered from its beginning; with them put beside it, it opens as it w
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,11 +97,18 @@ def last_snapshot(expected: ExpectedPartition, directory: Path) -> list[Producer
 # --- reading --------------------------------------------------------------------------------------
 
 
+def first_log(names: Iterable[str], expected: ExpectedPartition) -> str:
+    """Of the log files, the one with the log start."""
+    return max(name for name in names if int(name.removesuffix(".log")) <= expected.log_start_offset)
+
+
 @every_opening
 def test_a_log_is_read_as_kafka_saw_it(name: str, is_clean: bool, tmp_path: Path) -> None:
     copy = place(name, tmp_path, is_clean=is_clean)
     expected = copy.expected
     before = copy.files("*.log")
+    if not is_clean:  # a broker that was killed has left a segment that it was about to remove
+        before = {name: data for name, data in before.items() if name >= first_log(before, expected)}
     with copy.open() as log:
         assert log.recovery.was_clean == is_clean
         assert list(log.read()) == as_records(expected.records)
