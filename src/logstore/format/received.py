@@ -31,7 +31,7 @@ def grow(memory: bytearray, size_bytes: int) -> None:
 
 
 def stays(data: Bytes) -> bool:
-    """Whether nobody changes the bytes."""
+    """Whether the bytes can no longer change."""
     if type(data) is not memoryview:
         return type(data) is bytes
     return type(data.obj) is bytes or (type(data.obj) is Received and data.readonly)

@@ -263,15 +263,8 @@ class Gathering:
         if not gathered.row_count:
             return
         gathered.has_failed = True
-        now_ms, core = self._now_ms(), self._core
-        end_offset = core.log_end_offset
-        try:
-            core.write_batches(self._encode_gathered(now_ms), now_ms)
-        finally:
-            if core.log_end_offset != end_offset:  # also if a signal handler has raised an error since
-                gathered.clear()
-        if core.waits.is_watched or not core.is_flush_coming or core.interrupt is not None:
-            core.after_append()  # when nothing gathers any more: who is told may ask where the log ends
+        now_ms = self._now_ms()
+        self._core.append_gathered(self._encode_gathered(now_ms), now_ms, gathered.clear)
 
     def _encode_gathered(self, now_ms: int) -> Sequence[NewBatch]:
         try:

@@ -76,12 +76,22 @@ class LogGrowth(LogState):
     def append(self, batches: Sequence[NewBatch], now_ms: int) -> AppendResult:
         """Place encoded batches at the log end and write them, a segment's worth at a time. Raises what
         :meth:`write` does."""
-        result = self.write_batches(batches, now_ms)
+        result = self._write_batches(batches, now_ms)
         self.after_append()
         return result
 
-    def write_batches(self, batches: Sequence[NewBatch], now_ms: int) -> AppendResult:
-        """The same, without :meth:`after_append`, which follows."""
+    def append_gathered(self, batches: Sequence[NewBatch], now_ms: int, clear: Callable[[], object]) -> None:
+        """The same for rows that have gathered. They are cleared when they are written, also if a signal
+        handler has raised an error since; and before anybody is told, who may ask where the log ends."""
+        end_offset = self.log_end_offset
+        try:
+            self._write_batches(batches, now_ms)
+        finally:
+            if self.log_end_offset != end_offset:
+                clear()
+        self.after_append()
+
+    def _write_batches(self, batches: Sequence[NewBatch], now_ms: int) -> AppendResult:
         if len(batches) == 1:
             header = place_batch(batches[0], self.log_end_offset, self.leader_epoch)
             return self.write(PlannedAppend(batches, [header]), AppendOrigin.CLIENT, now_ms)
