@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -202,12 +203,11 @@ def trace_flows() -> dict[str, Passed]:
     """An append that begins a batch, a flush of it, an extend, a read, an open after a crash, and a commit of
     Spark's, each as it goes the second time, in this thread."""
     import logstore
-    from logstore import NewRecord, StoreConfig, turns
+    from logstore import NewRecord, StoreConfig
 
-    vars(turns)["FLUSHED_AT_A_TIME"] = 1  # else it differs from run to run which thread does what
     source = Path(logstore.__file__).parent
     found = {}
-    with tempfile.TemporaryDirectory() as directory:
+    with _one_thread(), tempfile.TemporaryDirectory() as directory:
         path = f"{directory}/store"
         config = StoreConfig(num_recovery_threads_per_data_dir=1)
         store = logstore.open(path, config=config)
@@ -236,6 +236,20 @@ def trace_flows() -> dict[str, Passed]:
         opened[0].close()
         found["commit of Spark's"] = _trace_commit(source, f"{directory}/sink")
     return found
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Logs are flushed one after the other: else it differs from run to run which thread does what."""
+    from logstore import turns
+
+    values = vars(turns)
+    before = values["FLUSHED_AT_A_TIME"]
+    values["FLUSHED_AT_A_TIME"] = 1
+    try:
+        yield
+    finally:
+        values["FLUSHED_AT_A_TIME"] = before
 
 
 def _kill(store: Any) -> None:
