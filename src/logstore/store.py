@@ -11,7 +11,7 @@ import re
 import threading
 import weakref
 from collections import deque
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import UUID
@@ -140,19 +140,24 @@ def open_store(
         from logstore.logdir.watched import WatchedDirectory  # a writer needs none
 
         return Store(WatchedDirectory(name, config=config, files=files, clock=clock))
+    return store_of(
+        lambda: LogDirectory(
+            name,
+            config=config,
+            create=create,
+            files=files,
+            clock=clock,
+            on_progress=on_progress,
+            timeout=timeout,
+        )
+    )
+
+
+def store_of(open_directory: Callable[[], LogDirectory]) -> Store:
+    """The store of a directory that is opened for writing."""
     opened: list[LogDirectory] = []
     try:
-        opened.append(
-            LogDirectory(
-                name,
-                config=config,
-                create=create,
-                files=files,
-                clock=clock,
-                on_progress=on_progress,
-                timeout=timeout,
-            )
-        )
+        opened.append(open_directory())
         return Store(opened[0])
     except BaseException:  # an interrupt, for one: what was opened must not stay locked
         for each in opened:

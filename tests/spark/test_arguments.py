@@ -41,6 +41,19 @@ def test_what_is_no_list_is_refused(path, call, message):
         call(path)
 
 
+@pytest.mark.parametrize("timeout_ms", ["60000", -5, 0.5])
+def test_a_wrong_time_to_wait_for_the_lock_is_refused(path, timeout_ms):
+    with pytest.raises(UsageError, match=r"lock_timeout_ms is .*; it must be a whole number, 0 or above"):
+        recover(path, lock_timeout_ms=timeout_ms)
+
+
+def test_where_there_is_no_store_nothing_is_recovered(tmp_path):
+    with pytest.raises(UsageError, match="does not exist"):
+        recover(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="looks like the address of a broker"):
+        recover("127.0.0.1:9092")
+
+
 def test_a_sink_that_is_not_there_cannot_be_given_up(path):
     with pytest.raises(UsageError, match="no batch of the sink 'quary'; none is unfinished"):
         recover(path, give_up=["quary"])

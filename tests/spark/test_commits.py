@@ -11,6 +11,7 @@ from logstore.errors import (
     UnsupportedVersionError,
 )
 from logstore.format.header import decode_header
+from logstore.logdir import directory
 from logstore.spark import commits, ledger
 from logstore.spark.commits import Outcome, opened, producer_id_of
 from logstore.spark.ledger import COMMITS_TOPIC, Done, Ledger, Prepared
@@ -97,6 +98,21 @@ def test_the_records_are_those_of_the_sinks_producer(place):
         header = decode_header(store["t"][0].fetch(0).data)
     assert header.producer_id == producer_id_of(SINK) >= 2**62
     assert (header.producer_epoch, header.base_sequence) == (0, 0)
+
+
+def test_a_commit_opens_the_logs_that_it_writes_to(place, monkeypatch):
+    place.create("many", partitions=30)
+    place.commit(place.stage(ROWS, topic="many"))
+    opened, open_log = [], directory.open_log
+
+    def note(context, path, partition, *arguments, **options):
+        opened.append(str(partition))
+        return open_log(context, path, partition, *arguments, **options)
+
+    monkeypatch.setattr(directory, "open_log", note)
+    place.commit(place.stage({7: [b"x"]}, topic="many", batch=1), batch=1)
+    assert sorted(opened) == [f"{COMMITS_TOPIC}-0", "many-7"]
+    assert place.values("many") == {number: ROWS.get(number, []) for number in range(30)} | {7: [b"x"]}
 
 
 # Crashes at each step

@@ -103,8 +103,14 @@ class LogDirectory:
         seed: int | None = None,
         on_progress: OnProgress | None = None,
         timeout: float | None = None,
+        opens_when_asked: bool = False,
     ) -> None:
-        """``timeout``: how many seconds to wait until the directory is free.
+        """
+        Args:
+            timeout: how many seconds to wait until the directory is free.
+            opens_when_asked: after a clean stop a log is opened when :meth:`log` is asked for it, and all
+                else knows only those: for changes of a few partitions among thousands. After a crash all are
+                opened, as always.
 
         Raises:
             UsageError: the path is not a store and cannot become one.
@@ -120,6 +126,9 @@ class LogDirectory:
         self._lock = threading.RLock()
         self._topics = TopicTable(self._files, self.context.home, self.config.topic)
         self._logs: dict[TopicPartition, Log] = {}
+        self._opens_when_asked = opens_when_asked
+        self._unasked: set[TopicPartition] = set()
+        """Partitions that are as a clean stop has left them, and were not asked for."""
         self.damaged: dict[TopicPartition, LogstoreError] = {}
         """Partitions that could not be opened, with the errors. The others work."""
         self._try_again_ms: dict[TopicPartition, int] = {}
@@ -192,7 +201,10 @@ class LogDirectory:
             for topic in self._topics.live()
             for number in topic.held_partitions
         ]
-        self._open_logs(wanted, on_progress)
+        if self.was_clean and self._opens_when_asked:
+            self._unasked.update(partition for partition, _ in wanted)
+        else:
+            self._open_logs(wanted, on_progress)
         self._store_what_was_checked()
         if self._reserve.may_exist:
             self._reserve.keep()
@@ -429,10 +441,25 @@ class LogDirectory:
         with self._lock:
             if partition in self._logs:
                 return self._logs[partition]
+            if partition in self._unasked:
+                return self._open_asked_locked(partition)
             if partition in self.damaged:
                 return self._try_again_locked(partition)
             self._check_held(partition)
         raise UnknownTopicError(f"there is no partition {partition} in {self.path}")
+
+    def _open_asked_locked(self, partition: TopicPartition) -> Log:
+        try:
+            log = self._open_log(partition, self._topics.entries[partition.topic], is_clean=True)
+        except LogstoreError as error:
+            self._note_damage(partition, error)
+            self._unasked.remove(partition)
+            raise
+        self._logs[partition] = log
+        self._unasked.remove(partition)
+        if not log.recovery.was_clean:  # it was not as the clean stop has left it
+            self._store_what_was_checked()
+        return log
 
     def _try_again_locked(self, partition: TopicPartition) -> Log:
         """Open a partition that could not be opened for lack of room, but do not spend all the time on it."""
@@ -692,6 +719,7 @@ class LogDirectory:
         if log is not None:
             log.abandon()
         self.damaged.pop(partition, None)
+        self._unasked.discard(partition)
 
     def _remove_later(self, topic: TopicEntry, directories: list[str]) -> None:
         self.context.scheduler.after(
@@ -818,6 +846,7 @@ class LogDirectory:
                 with suppress(StorageError) if accept_loss else nullcontext():
                     old.writer.write_gathered()
             try:
+                self._unasked.discard(partition)
                 if old is not None:
                     old.abandon()
                 log = self._open_log(partition, topic, is_clean=False, accept_loss=accept_loss)

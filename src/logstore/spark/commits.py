@@ -29,7 +29,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from logstore.arguments import check_list, shown
+from logstore.arguments import check_least, check_list, shown
 from logstore.clock import Clock, SystemClock
 from logstore.config import StoreConfig
 from logstore.errors import (
@@ -38,7 +38,8 @@ from logstore.errors import (
     UnknownTopicError,
     UsageError,
 )
-from logstore.files import Files, OsFiles, Removals
+from logstore.files import Files, OsFiles, Removals, check_path
+from logstore.logdir.directory import LogDirectory
 from logstore.logdir.upkeep import flush_each
 from logstore.model import TopicPartition
 from logstore.partition.log import Log
@@ -47,7 +48,7 @@ from logstore.spark.flush_ahead import FlushAhead
 from logstore.spark.ledger import Done, Ledger, Place, Prepared
 from logstore.spark.placing import Placed, Placing, is_to_move, producer_id_of
 from logstore.spark.staging import StagedFile, Target, staged_among
-from logstore.store import Store, open_store
+from logstore.store import Store, check_no_address, open_store, store_of
 from logstore.turns import flushed_at_a_time, take_turns
 from logstore.warning import inform, warn
 
@@ -72,13 +73,22 @@ class Outcome(enum.Enum):
 def opened(
     path: str, lock_timeout_ms: int, files: Files | None = None, clock: Clock | None = None
 ) -> Iterator[Store]:
-    """The store, open for writing; waits while another process has it open.
+    """The store, open for writing; waits while another process has it open. After a clean stop only those
+    logs are opened that are asked for: a batch of a thousand partitions may be for ten of them.
 
     Raises:
         LockedError: another process had it open the whole time; names it.
     """
-    store = open_store(
-        path, create=False, config=_CONFIG, files=files, clock=clock, timeout=lock_timeout_ms / 1000
+    store = store_of(
+        lambda: LogDirectory(
+            path,
+            create=False,
+            config=_CONFIG,
+            files=files,
+            clock=clock,
+            timeout=lock_timeout_ms / 1000,
+            opens_when_asked=True,
+        )
     )
     with store:
         yield store
@@ -360,10 +370,14 @@ def recover(
         lock_timeout_ms: how long to wait for another process that has the store open.
 
     Raises:
-        UsageError: there is no store; or ``give_up`` is no list, or names a sink that has never written here.
+        UsageError: there is no store; ``give_up`` is no list, or names a sink that has never written here; or
+            ``lock_timeout_ms`` is no whole number, 0 or above.
     """
     check_list(give_up, "give_up", "sinks' ids")
-    with opened(path, lock_timeout_ms) as store:
+    name = check_path(path)
+    check_no_address(name)
+    check_least("lock_timeout_ms", lock_timeout_ms, 0)
+    with opened(name, lock_timeout_ms) as store:
         commits = Commits(store)
         for sink in give_up:
             commits.give_up(sink)
