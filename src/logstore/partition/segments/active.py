@@ -62,6 +62,22 @@ def _newest_of(buffers: Sequence[Bytes], position: int) -> _Newest | None:
 class ActiveSegment(Segment):
     """The last segment of a log."""
 
+    __slots__ = (  # with those of the base class they are too many: see LogState
+        "_index_limit_bytes",
+        "_index_lock",
+        "_is_flushed",
+        "_kept_log",
+        "_log",
+        "_newest",
+        "_transactions",
+        "created_ms",
+        "has_rest",
+        "indexes",
+        "is_shared",
+        "jitter_ms",
+        "rolling_timestamp_ms",
+    )
+
     size_bytes: int = 0
     """Where the next batch goes: behind it, the file may hold the rest of a failed append."""
 

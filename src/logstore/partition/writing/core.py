@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
+from weakref import WeakSet
 
 from logstore.config import TopicConfig
 from logstore.errors import DiskFullError, StorageError, UsageError
@@ -245,7 +246,7 @@ class LogCore(LogGrowth):
         bases = {segment.base_offset for segment in segments}
         for before in [each for each in self._retired if each.base_offset in bases]:
             before.lose_files()
-        self._retired.update(segments)
+        self._retired = WeakSet([*self._retired, *segments])
         return [path for segment in segments for path in segment.rename_files(DELETED_SUFFIX)]
 
     def _remove_snapshot_of(self, segment: Segment) -> None:

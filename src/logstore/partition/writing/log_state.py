@@ -9,9 +9,8 @@ time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from weakref import WeakSet
 
 from logstore.config import TopicConfig
 from logstore.counting import LogCounts
@@ -31,6 +30,46 @@ from logstore.partition.writing.waits import Waits
 
 class LogState:
     """Segments, offsets, producers and epochs of one log."""
+
+    # Objects of a class share the names of up to 30 attributes; with more each takes 1.6 KB for its own.
+    __slots__ = (
+        "_are_epochs_stored",
+        "_bases",
+        "_had_gaps",
+        "_is_epoch_file_unknown",
+        "_opened_end_offset",
+        "_opened_high_watermark",
+        "_poison",
+        "_retired",
+        "_segments",
+        "active",
+        "coming_snapshots",
+        "config",
+        "context",
+        "counts",
+        "directory",
+        "durable_name_count",
+        "durable_offset",
+        "epochs",
+        "has_put_off",
+        "high_watermark",
+        "last_snapshot_offset",
+        "leader_epoch",
+        "log_end_offset",
+        "log_start_offset",
+        "may_wait",
+        "new_name_count",
+        "partition",
+        "producers",
+        "replacement_count",
+        "role",
+        "stored_role",
+        "truncations",
+        "unflushed",
+        "view",
+        "view_of_clean_stop",
+        "waits",
+    )
 
     def __init__(
         self,
@@ -89,8 +128,9 @@ class LogState:
         self.last_snapshot_offset = loaded.producers.snapshot_offset if loaded.is_settled else -1
         self.replacement_count = 0
         """How often segments were replaced; it grows after the view shows the change."""
-        self._retired: WeakSet[Segment] = WeakSet()
-        """Segments that left the log and were renamed to ``.deleted``, but still have readers."""
+        self._retired: Collection[Segment] = ()
+        """Segments that left the log and were renamed to ``.deleted``, but still have readers. From the first
+        one on these are weak references."""
         self.view: LogView
         self.publish()
         self.view_of_clean_stop = self.view if loaded.report.was_clean else None

@@ -112,7 +112,8 @@ class Waits:
         self._scheduler = context.scheduler
         self._partition: Final = partition
         self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)  # entered by its lock: see logstore.schedule
+        self._changed: threading.Condition | None = None
+        """Made when the first thread waits, as in few logs. Entered by its lock: see logstore.schedule."""
         self._threads = 0
         self._callbacks: tuple[Callable[[], object], ...] = ()
         self.watchers: dict[Watcher, None] | None = None
@@ -133,13 +134,17 @@ class Waits:
         if not self.is_watched:
             return
         with self._lock:
-            self._changed.notify_all()
+            self._wake_locked()
             reached = self._take_reached_locked(view)
             callbacks = self._callbacks
         for entry in reached:
             entry.tell(True)
         for callback in callbacks:
             self._call(callback, "on_change()")
+
+    def _wake_locked(self) -> None:
+        if self._changed is not None:
+            self._changed.notify_all()
 
     def _call(self, action: Callable[[], object], name: str) -> None:
         """Call a user's function: an exception in it must not stop a change of the log half-way. What may
@@ -180,6 +185,8 @@ class Waits:
             self._threads += 1
             self.is_watched = True
             try:
+                if self._changed is None:
+                    self._changed = threading.Condition(self._lock)
                 if is_unchanged():
                     self._changed.wait(timeout_ms / 1000)
             finally:
@@ -289,7 +296,7 @@ class Waits:
         with self._lock:
             self._has_ended = True
             entries, self._entries = self._entries, {}
-            self._changed.notify_all()
+            self._wake_locked()
             self._look_locked()
             callbacks = self._callbacks
             watchers = self._take_watchers_locked()
