@@ -1,7 +1,6 @@
 """Which code runs, who says so, and that the compiled module can be imported more than once."""
 
 import os
-import shutil
 import subprocess
 import sys
 
@@ -10,6 +9,7 @@ import pytest
 import logstore
 from logstore import build
 from tests.logdir.helpers import run_python
+from tests.pythons import find_python
 
 SAYS = "import logstore; print(*logstore.build_info(), sep='\\n')"
 HIDDEN = "import sys; sys.modules['logstore._compiled'] = None; "
@@ -129,18 +129,6 @@ exec(code)
 """,
         build.compiled.__file__,
     )
-
-
-def find_python(minor):
-    """The path of a Python 3.minor, or None."""
-    versions = os.path.join(os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv")), "versions")
-    folders = (
-        [os.path.join(versions, name, "bin") for name in os.listdir(versions)]
-        if os.path.isdir(versions)
-        else []
-    )
-    folders += [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if "shims" not in folder]
-    return shutil.which(f"python3.{minor}", path=os.pathsep.join(folders))
 
 
 @needs_compiled

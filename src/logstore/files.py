@@ -19,7 +19,7 @@ import os
 import resource
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, cast
 
 from logstore.arguments import plain_text, shown
@@ -543,15 +543,25 @@ def _mode_of(path: str) -> int:
         raise storage_error(error, path, "looking at") from error
 
 
-@contextlib.contextmanager
-def reported(path: str, action: str) -> Iterator[None]:
-    """Turn an error of the system into ours, which names the path and what was tried."""
-    try:
-        yield
-    except StorageError:
-        raise
-    except OSError as error:
-        raise storage_error(error, path, action) from error
+class reported:  # noqa: N801 - used as contextlib's are
+    """Turn an error of the system into ours, which names the path and what was tried.
+
+    Not by ``contextlib.contextmanager``: from Python 3.12 on an error that passes through that is part of a
+    circle, and keeps all that its frames refer to, such as open files, until the collector comes.
+    """
+
+    __slots__ = ("_action", "_path")
+
+    def __init__(self, path: str, action: str) -> None:
+        self._path = path
+        self._action = action
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, OSError) and not isinstance(error, StorageError):
+            raise storage_error(error, self._path, self._action) from error
 
 
 def open_file_limit() -> int:
