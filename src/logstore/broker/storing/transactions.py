@@ -41,7 +41,7 @@ from logstore.format.names import TRANSACTIONS_TOPIC
 from logstore.logdir.directory import LogDirectory
 from logstore.model import Isolation, Role, TopicPartition
 from logstore.partition.log import Log
-from logstore.warning import warn
+from logstore.warning import is_due, warn
 
 _PREPARE_COMMIT: Final = TransactionState.PREPARE_COMMIT
 
@@ -95,6 +95,8 @@ class TopicStorage:
         self._topic = transactions_topic(directory)
         self._partitions: tuple[TopicPartition, ...] = ()
         """Of the topic, once they were needed."""
+        self._told_at: dict[str, float] = {}
+        """When the log last heard of a disk that refuses: producers try again several times a second."""
 
     def load(self) -> list[Transaction]:
         """What is stored of each transactional id.
@@ -129,7 +131,8 @@ class TopicStorage:
                 log = self._log_of(name)
             end = log.extend([_row_of(transaction)]).stop
         except LogstoreError as error:
-            warn("transactional id %r: storing state %s: %s", name, transaction.state.value, error)
+            if is_due(self._told_at, self._topic.name):
+                warn("transactional id %r: storing state %s: %s", name, transaction.state.value, error)
             done(code_of(error))
             return
         if durable and log.config.acks_all_durable:

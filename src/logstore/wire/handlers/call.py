@@ -226,6 +226,8 @@ class Call:
     """Such as ``User:alice``."""
     host: str
     client_id: str = ""
+    software: str = ""
+    """What its program is made with, as clients tell since KIP-511."""
     sasl: SaslServer | None = None
     """The logins of this connection; None if nobody has to log in."""
     room: AnswerRoom = field(init=False)

@@ -16,14 +16,13 @@ from logstore.model import Bytes
 from logstore.wire.apis import APIS, ApiKey
 from logstore.wire.frames import encode_frame
 from logstore.wire.headers import decode_response, encode_request
-from logstore.wire.messages.cluster.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from logstore.wire.messages.cluster.api_versions import SOFTWARE, ApiVersionsRequest, ApiVersionsResponse
 from logstore.wire.messages.security.sasl_authenticate import SaslAuthenticateRequest
 from logstore.wire.messages.security.sasl_handshake import SaslHandshakeRequest
 from logstore.wire.remote.peer import Peer
 from logstore.wire.remote.scram import ScramClient
 from logstore.wire.remote.settings import Sasl
 
-_SOFTWARE: Final = "logstore"
 _UNSUPPORTED: Final = 35
 _BAD_MECHANISM: Final = 33
 _ERROR_CODE: Final = struct.Struct(">ih")
@@ -85,7 +84,7 @@ class Greeting:
 
     def _ask_versions(self) -> _Steps:
         key, version = ApiKey.API_VERSIONS, APIS[ApiKey.API_VERSIONS].last
-        request = ApiVersionsRequest(_SOFTWARE, _version.VERSION)
+        request = ApiVersionsRequest(SOFTWARE, _version.VERSION)
         frame = yield key, version, request
         if _error_in(frame) == _UNSUPPORTED:
             version = _version_to_ask(self._answer(frame, key, 0))

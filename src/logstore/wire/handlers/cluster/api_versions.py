@@ -28,6 +28,7 @@ _FROM_0: Final = 4
 
 def answer(call: Call, request: ApiVersionsRequest, version: int) -> ApiVersionsResponse:
     """Which requests are served here, in which versions."""
+    call.software = request.client_software_name
     return ApiVersionsResponse(
         ErrorCode.NONE,
         served(),

@@ -12,6 +12,7 @@ from logstore.broker.consumer_groups.requests import TopicIdPartition
 from logstore.broker.pending import Answered, Pending
 from logstore.logdir.acls import Operation
 from logstore.wire.handlers.call import Call
+from logstore.wire.handlers.coordinated import as_told
 from logstore.wire.handlers.then import then
 from logstore.wire.messages.groups.consumer_group_heartbeat import (
     Assignment,
@@ -56,7 +57,10 @@ def answer(
         call.client_id,
         f"/{call.host}",
     )
-    return then(call.broker.consumer_group_heartbeat(beat), _response)
+    return then(
+        call.broker.consumer_group_heartbeat(beat),
+        lambda found: _response(found._replace(error=as_told(call, found.error))),
+    )
 
 
 def _response(found: Wanted) -> ConsumerGroupHeartbeatResponse:

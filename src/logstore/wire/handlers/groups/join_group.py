@@ -11,6 +11,7 @@ from logstore.broker.groups.requests import JoinGroupResult as Joined
 from logstore.broker.pending import Answered, Pending
 from logstore.logdir.acls import Operation
 from logstore.wire.handlers.call import Call
+from logstore.wire.handlers.coordinated import as_told
 from logstore.wire.handlers.then import then
 from logstore.wire.messages.groups.join_group import JoinGroupRequest, JoinGroupResponse, Member
 
@@ -42,7 +43,10 @@ def answer(call: Call, request: JoinGroupRequest, version: int) -> Pending[JoinG
         requires_member_id=version >= _WITH_MEMBER_ID,
         can_skip_assignment=version >= _CAN_SKIP_ASSIGNMENT,
     )
-    return then(call.broker.join_group(joins), lambda joined: _response(joined, version))
+    return then(
+        call.broker.join_group(joins),
+        lambda joined: _response(joined._replace(error=as_told(call, joined.error)), version),
+    )
 
 
 def _response(joined: Joined, version: int) -> JoinGroupResponse:

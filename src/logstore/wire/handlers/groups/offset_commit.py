@@ -11,6 +11,7 @@ from logstore.broker.requests import OffsetCommitRequest as ToCommit
 from logstore.logdir.acls import Operation
 from logstore.model import OffsetAndMetadata, TopicPartition
 from logstore.wire.handlers.call import Call
+from logstore.wire.handlers.coordinated import as_told
 from logstore.wire.handlers.resolving import resolve
 from logstore.wire.handlers.then import then
 from logstore.wire.messages.groups.offset_commit import (
@@ -53,7 +54,8 @@ def answer(call: Call, request: OffsetCommitRequest, version: int) -> Pending[Of
         request.group_instance_id,
     )
     return then(
-        call.broker.offset_commit(asked), lambda result: _response(named, _known(result.errors, version))
+        call.broker.offset_commit(asked),
+        lambda result: _response(named, _known(call, result.errors, version)),
     )
 
 
@@ -69,11 +71,13 @@ def _committed(each: Partition) -> OffsetAndMetadata:
     return OffsetAndMetadata(each.offset, each.metadata or "", epoch)
 
 
-def _known(errors: Mapping[TopicPartition, ErrorCode], version: int) -> Mapping[TopicPartition, ErrorCode]:
+def _known(
+    call: Call, errors: Mapping[TopicPartition, ErrorCode], version: int
+) -> Mapping[TopicPartition, ErrorCode]:
     if version >= _WITH_MEMBER_EPOCHS:
-        return errors
+        return {each: as_told(call, code) for each, code in errors.items()}
     return {
-        each: ErrorCode.UNSUPPORTED_VERSION if code is ErrorCode.STALE_MEMBER_EPOCH else code
+        each: ErrorCode.UNSUPPORTED_VERSION if code is ErrorCode.STALE_MEMBER_EPOCH else as_told(call, code)
         for each, code in errors.items()
     }
 

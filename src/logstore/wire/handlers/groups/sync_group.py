@@ -10,6 +10,7 @@ from logstore.broker.groups.requests import SyncGroupResult as Synced
 from logstore.broker.pending import Answered, Pending
 from logstore.logdir.acls import Operation
 from logstore.wire.handlers.call import Call
+from logstore.wire.handlers.coordinated import as_told
 from logstore.wire.handlers.then import then
 from logstore.wire.messages.groups.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -33,7 +34,10 @@ def answer(call: Call, request: SyncGroupRequest, version: int) -> Pending[SyncG
         request.protocol_name,
         {each.member_id: each.assignment for each in request.assignments},
     )
-    return then(call.broker.sync_group(syncs), _response)
+    return then(
+        call.broker.sync_group(syncs),
+        lambda synced: _response(synced._replace(error=as_told(call, synced.error))),
+    )
 
 
 def _response(synced: Synced) -> SyncGroupResponse:

@@ -7,6 +7,7 @@ from logstore.broker.pending import Answered, Pending
 from logstore.broker.transactions.requests import AddOffsetsToTransaction, TransactionalProducer
 from logstore.logdir.acls import Operation
 from logstore.wire.handlers.call import Call
+from logstore.wire.handlers.coordinated import as_told
 from logstore.wire.handlers.then import then
 from logstore.wire.handlers.transactions.older_codes import as_known
 from logstore.wire.messages.transactions.add_offsets_to_txn import (
@@ -23,7 +24,7 @@ def answer(call: Call, request: AddOffsetsToTxnRequest, version: int) -> Pending
     producer = TransactionalProducer(request.transactional_id, request.producer_id, request.producer_epoch)
     return then(
         call.broker.add_offsets_to_transaction(AddOffsetsToTransaction(producer, request.group_id)),
-        lambda code: refuse(request, code, version),
+        lambda code: refuse(request, as_told(call, code), version),
     )
 
 

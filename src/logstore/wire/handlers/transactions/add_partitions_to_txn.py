@@ -17,6 +17,7 @@ from logstore.broker.transactions.states import TransactionState
 from logstore.logdir.acls import Operation
 from logstore.model import TopicPartition
 from logstore.wire.handlers.call import Call
+from logstore.wire.handlers.coordinated import as_told
 from logstore.wire.handlers.then import gather, then, then_ask
 from logstore.wire.handlers.transactions.older_codes import as_known
 from logstore.wire.messages.transactions.add_partitions_to_txn import (
@@ -95,7 +96,7 @@ def _ask(
         )
     return then(
         call.broker.add_partitions_to_transaction(AddPartitionsToTransaction(producer, partitions)),
-        lambda added: _result(wanted, _codes(added.errors, version)),
+        lambda added: _result(wanted, _codes(call, added.errors, version)),
     )
 
 
@@ -107,8 +108,8 @@ def _refusal(partition: TopicPartition, denied: set[str], known: frozenset[Topic
     return ErrorCode.OPERATION_NOT_ATTEMPTED
 
 
-def _codes(errors: Mapping[TopicPartition, ErrorCode], version: int) -> CodeOf:
-    return lambda partition: as_known(errors[partition], version)
+def _codes(call: Call, errors: Mapping[TopicPartition, ErrorCode], version: int) -> CodeOf:
+    return lambda partition: as_known(as_told(call, errors[partition]), version)
 
 
 def _verify(found: DescribedTransaction, asks: TransactionalProducer, version: int) -> CodeOf:

@@ -13,6 +13,7 @@ from logstore.broker.transactions.requests import (
 )
 from logstore.logdir.acls import Operation
 from logstore.wire.handlers.call import Call
+from logstore.wire.handlers.coordinated import as_told
 from logstore.wire.handlers.then import then
 from logstore.wire.handlers.transactions.older_codes import as_known
 from logstore.wire.messages.transactions.end_txn import EndTxnRequest, EndTxnResponse
@@ -31,7 +32,10 @@ def answer(call: Call, request: EndTxnRequest, version: int) -> Pending[EndTxnRe
         return Answered(refuse(request, ErrorCode.INVALID_REQUEST, version))
     producer = TransactionalProducer(name, request.producer_id, request.producer_epoch)
     asked = EndTransaction(producer, request.committed, version >= _TAKES_EPOCH)
-    return then(call.broker.end_transaction(asked), lambda result: _response(result, version))
+    return then(
+        call.broker.end_transaction(asked),
+        lambda result: _response(result._replace(error=as_told(call, result.error)), version),
+    )
 
 
 def _response(result: EndTransactionResult, version: int) -> EndTxnResponse:

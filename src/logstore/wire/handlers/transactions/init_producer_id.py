@@ -9,6 +9,7 @@ from logstore.broker.requests import InitProducerIdResult as Given
 from logstore.format.header import NO_EPOCH, NO_PRODUCER_ID
 from logstore.logdir.acls import Operation, ResourceType
 from logstore.wire.handlers.call import Call
+from logstore.wire.handlers.coordinated import as_told
 from logstore.wire.handlers.then import then
 from logstore.wire.handlers.transactions.older_codes import as_known
 from logstore.wire.messages.transactions.init_producer_id import (
@@ -30,7 +31,14 @@ def answer(call: Call, request: InitProducerIdRequest, version: int) -> Pending[
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
         return Answered(refuse(request, ErrorCode.INVALID_REQUEST, version))  # both are known, or neither
     asked = Asked(name, request.transaction_timeout_ms, request.producer_id, request.producer_epoch)
-    return then(call.broker.init_producer_id(asked), lambda given: _response(given, version))
+    return then(
+        call.broker.init_producer_id(asked), lambda given: _response(_told(call, name, given), version)
+    )
+
+
+def _told(call: Call, name: str | None, given: Given) -> Given:
+    """Only transactional producers have a coordinator."""
+    return given if name is None else given._replace(error=as_told(call, given.error))
 
 
 def _may_be_idempotent(call: Call) -> bool:

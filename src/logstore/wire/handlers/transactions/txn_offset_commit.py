@@ -12,6 +12,7 @@ from logstore.broker.transactions.requests import AddOffsetsToTransaction, Trans
 from logstore.logdir.acls import Operation
 from logstore.model import OffsetAndMetadata, TopicPartition
 from logstore.wire.handlers.call import Call
+from logstore.wire.handlers.coordinated import as_told
 from logstore.wire.handlers.resolving import resolve
 from logstore.wire.handlers.then import then, then_ask
 from logstore.wire.messages.transactions.txn_offset_commit import (
@@ -57,7 +58,8 @@ def answer(call: Call, request: TxnOffsetCommitRequest, version: int) -> Pending
         producer,
     )
     return then(
-        _commit(call, asked, producer, version), lambda result: _response(named, _known(result, version))
+        _commit(call, asked, producer, version),
+        lambda result: _response(named, _known(call, result, version)),
     )
 
 
@@ -89,7 +91,7 @@ def _commit(
     return then_ask(call.broker.add_offsets_to_transaction(adds), then_commit)
 
 
-def _known(result: OffsetCommitResult, version: int) -> dict[TopicPartition, ErrorCode]:
+def _known(call: Call, result: OffsetCommitResult, version: int) -> dict[TopicPartition, ErrorCode]:
     """The codes that clients of this request know."""
     instead = {
         ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -97,7 +99,7 @@ def _known(result: OffsetCommitResult, version: int) -> dict[TopicPartition, Err
     }
     if version >= _ABORTABLE:
         instead[ErrorCode.INVALID_TXN_STATE] = ErrorCode.TRANSACTION_ABORTABLE
-    return {each: instead.get(code, code) for each, code in result.errors.items()}
+    return {each: as_told(call, instead.get(code, code)) for each, code in result.errors.items()}
 
 
 def _response(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 from logstore.format.messages.fields import Bool, Int16, Int32, Int64, String, since, tagged
+
+SOFTWARE: Final = "logstore"
+"""As our own clients introduce themselves."""
 
 
 class ApiVersionsRequest(NamedTuple):
