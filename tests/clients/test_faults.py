@@ -10,7 +10,9 @@ from time import perf_counter
 import pytest
 
 import logstore
+from logstore.clients import sender
 from logstore.errors import RetriableError, StorageError
+from logstore.format.names import TRANSACTIONS_TOPIC
 from logstore.testing import FAULTS, FaultyFiles, ManualClock, MemoryFiles
 from tests.clients.faulty import run
 from tests.figures import report
@@ -129,3 +131,31 @@ def test_on_a_full_disk_send_waits_for_memory_and_then_says_so():
     disk.pass_time(1_000)
     assert disk.values()[:8] == [b"%d" % number for number in range(8)]
     assert disk.producer.send("orders", b"y")
+
+
+def test_a_transaction_on_a_full_disk_says_what_it_waits_for(caplog, monkeypatch):
+    """Its coordinator does not take the partition in, so no batch was ever sent."""
+    monkeypatch.setattr(sender, "_LONG_MS", 200)
+    why = "transactional id 'x': adding partitions of 'orders': a log cannot be written"
+    files, clock = FaultyFiles(MemoryFiles()), ManualClock()
+    with logstore.open("/store", files=files, clock=clock) as store:
+        store.create_topic("orders")
+        settings = {"linger_ms": 0, "retry_backoff_ms": 100, "delivery_timeout_ms": 500}
+        producer = store.producer(transactional_id="x", **settings)
+        transaction = producer.transaction()
+        transaction.__enter__()
+        files.fail(FAULTS["ENOSPC"], kinds=["write"], path=TRANSACTIONS_TOPIC, times=None)
+        sent = producer.send("orders", b"v")
+        for _ in range(10):
+            producer.run_due()
+            clock.advance(100)
+        with pytest.raises(RetriableError, match=rf"delivery_timeout_ms \(500\), after 0 attempts; {why}"):
+            sent.result(0)
+        assert any(
+            f"records for orders-0 could not be stored for 0 s: {why}" in each for each in caplog.messages
+        )
+        files.heal()
+        transaction.abort()
+        with producer.transaction():
+            later = producer.send("orders", b"later")
+        assert later.result(0).offset >= 0

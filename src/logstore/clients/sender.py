@@ -368,7 +368,7 @@ class Sender:
         return RetriableError(
             f"{batch.partition}: records were not delivered within delivery_timeout_ms "
             f"({self._config.delivery_timeout_ms}), after {batch.attempts} attempts"
-            + (f"; the last attempt failed: {queue.refusal}" if queue.refusal else "")
+            + _why(queue, batch)
             + (
                 "; a quota of the client holds them back"
                 if not batch.attempts and self._resume_ms >= 0
@@ -430,11 +430,21 @@ class Sender:
         if not transacting.let(queue.partition, waiting, now_ms):
             if transacting.error is not None:
                 self._fail(queue, tuple(queue.closed), transacting.error)
+            elif transacting.refusal is not None and queue.closed:
+                queue.refusal = transacting.refusal
+                self._tell_of(queue, now_ms - queue.closed[0].created_ms)
             return False
         identity = transacting.identity
         if queue.identity != identity:
             queue.identity, queue.next_sequence = identity, 0
         return True
+
+
+def _why(queue: PartitionQueue, batch: OutgoingBatch) -> str:
+    """What was said last, if anything: of the partition, or by the coordinator that does not let it in."""
+    if queue.refusal is None:
+        return ""
+    return f"; the last attempt failed: {queue.refusal}" if batch.attempts else f"; {queue.refusal}"
 
 
 def _has_earlier(queue: PartitionQueue, batch: OutgoingBatch) -> bool:

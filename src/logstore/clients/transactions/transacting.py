@@ -77,6 +77,7 @@ class Transacting:
         "name",
         "outcome",
         "owner",
+        "refusal",
     )
 
     def __init__(
@@ -105,6 +106,8 @@ class Transacting:
         self._has_offsets = False
         self._adding: Pending[AddPartitionsResult] | None = None
         self._retry_at_ms = -1
+        self.refusal: str | None = None
+        """Why the coordinator does not let a partition in now. It is asked again."""
         self.is_in_doubt = False
         """Whether an end was asked for, and its outcome is not known."""
         self.is_aborting = False
@@ -231,13 +234,16 @@ class Transacting:
         (code,) = set(result.errors.values())
         if code is NONE:
             self._added = _shared(self._added.union(result.errors))
-        elif code in RETRIABLE:
+            self.refusal = None
+            return partition in self._added
+        topics = sorted({repr(each.topic) for each in result.errors})
+        more = f" and {len(topics) - _MOST_NAMES} more topics" if len(topics) > _MOST_NAMES else ""
+        error = self._error_of(code, f"adding partitions of {', '.join(topics[:_MOST_NAMES])}{more}")
+        if code in RETRIABLE:
             self._retry_at_ms = now_ms + self._config.retry_backoff_ms
+            self.refusal = str(error)
         else:
-            topics = sorted({repr(each.topic) for each in result.errors})
-            more = f" and {len(topics) - _MOST_NAMES} more topics" if len(topics) > _MOST_NAMES else ""
-            what = f"adding partitions of {', '.join(topics[:_MOST_NAMES])}{more}"
-            self.note_failure(self._error_of(code, what), code)
+            self.note_failure(error, code)
         return partition in self._added
 
     def commit_offsets(self, request: OffsetCommitRequest) -> None:
@@ -328,7 +334,7 @@ class Transacting:
         self._commit_asks = 0
         self._added = frozenset()
         self._has_offsets = False
-        self._adding, self._retry_at_ms = None, -1
+        self._adding, self._retry_at_ms, self.refusal = None, -1, None
         if not self._is_fenced:
             self._error = None
 
