@@ -217,8 +217,9 @@ class ReadableLog(BoundToProcess, ABC):
 
         With ``on_demand``, key, value and headers are decoded when they are first used. A record whose fields
         are not used takes half the time if it has 100 bytes, a fifth if it has 1,000. Each record keeps the
-        piece of the log that it was read from in memory, up to 512 KiB, so do not use this for records that
-        you keep. It has no effect without the compiled module and for compressed batches.
+        piece of the log that it was read from in memory, up to 512 KiB, or its batch if that is larger, so do
+        not use this for records that you keep. It has no effect without the compiled module and for
+        compressed batches.
 
         Raises:
             OffsetOutOfRangeError: ``start`` is below the log start or above the log end. While iterating: the
