@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from logstore.broker.codes import ErrorCode
-from logstore.format.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from logstore.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from logstore.testing import FAULTS, FaultyFiles, MemoryFiles
 from logstore.wire.apis import APIS, ApiKey
+from logstore.wire.handlers import coordinated
 from logstore.wire.messages.cluster.api_versions import SOFTWARE, ApiVersionsRequest
 from logstore.wire.messages.groups import consumer_group_heartbeat, offset_commit
+from logstore.wire.messages.shares.share_group_heartbeat import ShareGroupHeartbeatRequest
 from logstore.wire.messages.transactions.init_producer_id import InitProducerIdRequest
 from tests.broker.rig import T0, T1, Rig, Transactional
 from tests.wire.handlers.asking import Asking
@@ -103,9 +105,30 @@ class TestGroups:
         )
         fill(disk, OFFSETS_TOPIC)
         for version in versions_of(ApiKey.CONSUMER_GROUP_HEARTBEAT):
-            assert asking.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, beat, version).error_code == told
+            found = asking.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, beat, version)
+            assert found.error_code == told
+            if told is AGAIN:  # what the disk has said is not for strangers
+                assert found.error_message == "NOT_COORDINATOR"
         disk.heal()
         assert asking.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, beat).error_code == OK
+
+    def test_members_of_share_groups(self, asking, disk, told):
+        beat = ShareGroupHeartbeatRequest("g", "me", 0, None, ("t",))
+        fill(disk, SHARE_STATE_TOPIC)
+        found = asking.ask(ApiKey.SHARE_GROUP_HEARTBEAT, beat)
+        assert found.error_code == told
+        if told is AGAIN:
+            assert found.error_message == "NOT_COORDINATOR"
+        disk.heal()
+        assert asking.ask(ApiKey.SHARE_GROUP_HEARTBEAT, beat).error_code == OK
+
+    def test_the_log_hears_of_the_disk_once_a_minute(self, asking, disk, caplog, monkeypatch):
+        monkeypatch.setattr(coordinated, "_told_at", {})
+        fill(disk, OFFSETS_TOPIC)
+        for _ in range(5):
+            assert commit(asking, 9, offset_commit.Partition(0, 1)) == [AGAIN]
+        (said,) = [each.message for each in caplog.records if each.name == coordinated.__name__]
+        assert said.startswith("members of groups are told to ask again: [Errno 28]")
 
 
 def test_a_warning_a_minute(asking, disk, caplog):

@@ -12,7 +12,7 @@ from logstore.broker.consumer_groups.requests import TopicIdPartition
 from logstore.broker.pending import Answered, Pending
 from logstore.logdir.acls import Operation
 from logstore.wire.handlers.call import Call
-from logstore.wire.handlers.coordinated import as_told
+from logstore.wire.handlers.coordinated import as_told, words_as_told
 from logstore.wire.handlers.then import then
 from logstore.wire.messages.groups.consumer_group_heartbeat import (
     Assignment,
@@ -57,13 +57,11 @@ def answer(
         call.client_id,
         f"/{call.host}",
     )
-    return then(
-        call.broker.consumer_group_heartbeat(beat),
-        lambda found: _response(found._replace(error=as_told(call, found.error))),
-    )
+    return then(call.broker.consumer_group_heartbeat(beat), lambda found: _response(call, found))
 
 
-def _response(found: Wanted) -> ConsumerGroupHeartbeatResponse:
+def _response(call: Call, found: Wanted) -> ConsumerGroupHeartbeatResponse:
+    code = as_told(call, found.error, found.message)
     assignment = None
     if found.assignment is not None:
         assignment = Assignment(
@@ -73,8 +71,8 @@ def _response(found: Wanted) -> ConsumerGroupHeartbeatResponse:
             )
         )
     return ConsumerGroupHeartbeatResponse(
-        error_code=found.error,
-        error_message=found.message,
+        error_code=code,
+        error_message=words_as_told(found.error, code, found.message),
         member_id=found.member_id,
         member_epoch=found.member_epoch,
         heartbeat_interval_ms=found.heartbeat_interval_ms,

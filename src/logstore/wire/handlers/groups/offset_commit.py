@@ -8,6 +8,7 @@ from typing import Final
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Answered, Pending
 from logstore.broker.requests import OffsetCommitRequest as ToCommit
+from logstore.broker.requests import OffsetCommitResult as Committed
 from logstore.logdir.acls import Operation
 from logstore.model import OffsetAndMetadata, TopicPartition
 from logstore.wire.handlers.call import Call
@@ -55,7 +56,7 @@ def answer(call: Call, request: OffsetCommitRequest, version: int) -> Pending[Of
     )
     return then(
         call.broker.offset_commit(asked),
-        lambda result: _response(named, _known(call, result.errors, version)),
+        lambda result: _response(named, _known(call, result, version)),
     )
 
 
@@ -71,15 +72,13 @@ def _committed(each: Partition) -> OffsetAndMetadata:
     return OffsetAndMetadata(each.offset, each.metadata or "", epoch)
 
 
-def _known(
-    call: Call, errors: Mapping[TopicPartition, ErrorCode], version: int
-) -> Mapping[TopicPartition, ErrorCode]:
-    if version >= _WITH_MEMBER_EPOCHS:
-        return {each: as_told(call, code) for each, code in errors.items()}
-    return {
-        each: ErrorCode.UNSUPPORTED_VERSION if code is ErrorCode.STALE_MEMBER_EPOCH else as_told(call, code)
-        for each, code in errors.items()
-    }
+def _known(call: Call, result: Committed, version: int) -> dict[TopicPartition, ErrorCode]:
+    known = {each: as_told(call, code, result.message) for each, code in result.errors.items()}
+    if version < _WITH_MEMBER_EPOCHS:
+        for each, code in known.items():
+            if code is ErrorCode.STALE_MEMBER_EPOCH:
+                known[each] = ErrorCode.UNSUPPORTED_VERSION
+    return known
 
 
 def _response(named: _Named, errors: Mapping[TopicPartition, ErrorCode]) -> OffsetCommitResponse:

@@ -11,6 +11,7 @@ from logstore.broker.share.requests import ShareGroupHeartbeat as Beat
 from logstore.broker.share.requests import ShareGroupHeartbeatResult as Wanted
 from logstore.logdir.acls import Operation
 from logstore.wire.handlers.call import Call
+from logstore.wire.handlers.coordinated import as_told, words_as_told
 from logstore.wire.handlers.shares.said import check
 from logstore.wire.handlers.then import then, then_ask
 from logstore.wire.messages.shares.share_group_heartbeat import (
@@ -46,7 +47,7 @@ def answer(
         waits_for_topics=True,
     )
     if request.member_epoch != JOINING:
-        return then(call.broker.share_group_heartbeat(beat), _response)
+        return then(call.broker.share_group_heartbeat(beat), lambda found: _response(call, found))
     config = call.node.group_settings.config_of(request.group_id)
 
     def go_on(found: Wanted) -> Pending[Wanted]:
@@ -56,10 +57,11 @@ def answer(
         return call.broker.share_group_heartbeat(beat)
 
     joined = then_ask(call.broker.share_group_heartbeat(beat._replace(config=config)), go_on)
-    return then(joined, _response)
+    return then(joined, lambda found: _response(call, found))
 
 
-def _response(found: Wanted) -> ShareGroupHeartbeatResponse:
+def _response(call: Call, found: Wanted) -> ShareGroupHeartbeatResponse:
+    code = as_told(call, found.error, found.message)
     assignment = None
     if found.is_new:
         assignment = Assignment(
@@ -69,8 +71,8 @@ def _response(found: Wanted) -> ShareGroupHeartbeatResponse:
             )
         )
     return ShareGroupHeartbeatResponse(
-        error_code=found.error,
-        error_message=found.message,
+        error_code=code,
+        error_message=words_as_told(found.error, code, found.message),
         member_id=found.member_id,
         member_epoch=found.member_epoch,
         heartbeat_interval_ms=found.heartbeat_interval_ms,

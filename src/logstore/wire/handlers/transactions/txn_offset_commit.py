@@ -99,7 +99,9 @@ def _known(call: Call, result: OffsetCommitResult, version: int) -> dict[TopicPa
     }
     if version >= _ABORTABLE:
         instead[ErrorCode.INVALID_TXN_STATE] = ErrorCode.TRANSACTION_ABORTABLE
-    return {each: as_told(call, instead.get(code, code)) for each, code in result.errors.items()}
+    return {
+        each: as_told(call, instead.get(code, code), result.message) for each, code in result.errors.items()
+    }
 
 
 def _response(
