@@ -140,3 +140,21 @@ def test_a_warning_a_minute(asking, disk, caplog):
         assert producer.add(T0) is FULL
     (said,) = [each.message for each in caplog.records]
     assert said.startswith("transactional id 'shop': storing state Ongoing: [Errno 28]")
+
+
+@pytest.mark.parametrize("topic", [TRANSACTIONS_TOPIC, "t-0"])
+def test_what_is_tried_again_by_itself_warns_once_a_minute(asking, disk, caplog, topic):
+    """That transactions are over, and their markers."""
+    producer = Transactional(asking.rig, takes_epoch=True)
+    assert producer.start() is OK
+    assert producer.send(b"v") is OK
+    if topic == TRANSACTIONS_TOPIC:  # the decision is stored, and its end is not
+        assert producer.end() is OK
+    fill(disk, topic)
+    if topic != TRANSACTIONS_TOPIC:
+        assert producer.end() is OK
+    for _ in range(20):
+        asking.rig.pass_time(1_000)
+    assert len(disk.failures) > 1
+    (said,) = [each.message for each in caplog.records if "transaction" in each.name]
+    assert "[Errno 28]" in said

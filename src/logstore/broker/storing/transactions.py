@@ -149,7 +149,8 @@ class TopicStorage:
             try:
                 self._directory.log(partition).extend(list(map(_row_of, part)))
             except LogstoreError as error:
-                warn("storing the ends of %d transactions: %s", len(part), error)
+                if is_due(self._told_at, "ends"):
+                    warn("storing the ends of %d transactions: %s", len(part), error)
                 refused.update(each.transactional_id for each in part)
         return frozenset(refused)
 
@@ -172,6 +173,9 @@ class LocalLogs:
     def __init__(self, directory: LogDirectory, coordinator_epoch: Callable[[str], int]) -> None:
         self._directory = directory
         self._coordinator_epoch = coordinator_epoch
+        self._told_at: dict[str, float] = {}
+        """When the log last heard that a marker was refused, by the partition: it is tried again until it is
+        there."""
 
     @property
     def refusal(self) -> ErrorCode:
@@ -228,7 +232,8 @@ class LocalLogs:
         except (UnknownTopicError, ProducerFencedError):
             return True  # it was deleted, or a later marker is there
         except LogstoreError as error:
-            warn("transactional id %r: %s: %s", transaction.transactional_id, partition, error)
+            if is_due(self._told_at, str(partition)):
+                warn("transactional id %r: %s: %s", transaction.transactional_id, partition, error)
             return False
         return True
 
