@@ -587,8 +587,8 @@ class Store(BoundToProcess, Mapping[str, Topic]):
                 timestamp stay), a :class:`~logstore.model.NewRecord`, None, or several of them. It may be
                 called again for the same record, so its other effects may come twice.
             group: its name: where the transform goes on. It is the transactional id, too.
-            dead_letter_topic: takes the records for which the function raises. By default the run ends with
-                the exception.
+            dead_letter_topic: takes the records for which the function raises, and those whose results the
+                target refuses. By default the run ends with the exception.
             retries: how often the function is called again for such a record.
             retry_backoff_ms: how long to wait before that.
             workers: threads. They share the partitions of the topic.

@@ -151,11 +151,11 @@ def offsets_beside_the_transaction(patch):
 def offsets_in_a_transaction_of_their_own(patch):
     """At least once."""
 
-    def commit_offsets(self, consumer):
+    def commit_offsets(self, consumer, offsets):
         self.commit()
         self.__init__(self._transacting, self._flush)
         self.__enter__()
-        plainly(self, consumer)
+        plainly(self, consumer, offsets)
 
     plainly = Transaction.commit_offsets
     patch.setattr(Transaction, "commit_offsets", commit_offsets)

@@ -15,8 +15,10 @@ from logstore.broker.requests import OffsetCommitResult
 from logstore.broker.storing.transactions import LocalLogs
 from logstore.broker.transactions.requests import EndTransactionResult
 from logstore.errors import (
+    CorruptionError,
     InvalidRecordError,
     ProducerFencedError,
+    RecordTooLargeError,
     RetriableError,
     UnknownTopicError,
     UsageError,
@@ -61,6 +63,61 @@ def test_each_result_is_there_once(store, workers):
     for record in committed(store):
         by_key.setdefault(record.key, []).append(int(record.value))
     assert all(values == sorted(values) for values in by_key.values())
+
+
+def test_many_partitions_share_a_transaction_which_commits_what_has_moved(tmp_path):
+    """A transaction for each partition took 75 s for 2,000 of them. 0.9 s."""
+    with logstore.open(tmp_path / "store") as store:
+        source = store.create_topic("in", partitions=60)
+        store.create_topic("out")
+        for log in source:
+            log.extend([b"0", b"1"])
+        transform = store.transform("in", "out", same, group="g", max_poll_records=50)
+        assert transform.run(until_end=True) == (120, 120, 0, 3)
+        (offsets,) = store["__consumer_offsets"]
+        before = offsets.log_end_offset
+        source[7].append(b"2")
+        assert transform.run(until_end=True).transaction_count == 4
+        source[7].append(b"3")
+        source[8].append(b"2")
+        both = store.transform("in", "out", same, group="g")
+        assert both.run(until_end=True) == (2, 2, 0, 1)
+        assert offsets.log_end_offset - before < 2 * 80  # its first transaction commits where it began
+        assert store.groups()["g"].lag == dict.fromkeys(store.groups()["g"].lag, 0)
+        assert len(store.groups()["g"].offsets) == 60
+        assert numbers(store) == sorted([0, 1] * 60 + [2, 2, 3])
+
+
+def test_each_transaction_commits_the_offsets_that_have_moved(tmp_path):
+    """Each committed the offsets of all partitions: looking at the group took seconds later. 0.4 s."""
+    with logstore.open(tmp_path / "store") as store:
+        source = store.create_topic("in", partitions=60)
+        store.create_topic("out")
+        source[3].extend([b"%d" % number for number in range(10)])
+        transform = store.transform("in", "out", same, group="g", max_poll_records=1)
+        assert transform.run(until_end=True).transaction_count == 10
+        (offsets,) = store["__consumer_offsets"]
+        assert offsets.log_end_offset < 60 + 10 * 2 + 20  # a marker each; and the group's members
+        assert store.groups()["g"].offsets["in", 3].offset == 10
+
+
+@pytest.mark.damaged
+def test_damage_does_not_hold_up_what_was_read_with_it(tmp_path):
+    """What other partitions gave is transformed before it is raised."""
+    with logstore.open(tmp_path / "store") as store:
+        source = store.create_topic("in", partitions=3)
+        store.create_topic("out")
+        for number, log in enumerate(source):
+            log.extend([b"%d" % number])
+            log.extend([b"%d" % (number + 10)], flush=True)
+        path = tmp_path / "store" / "in-1" / "00000000000000000000.log"
+        data = bytearray(path.read_bytes())
+        data[-2] ^= 1
+        path.write_bytes(data)
+        for _ in range(2):
+            with pytest.raises(CorruptionError, match="in-1"):
+                store.transform("in", "out", same, group="g").run(until_end=True)
+        assert numbers(store) == [0, 1, 2, 10, 12]
 
 
 @pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), KeyboardInterrupt()])
@@ -150,6 +207,58 @@ def test_a_record_that_fails_goes_to_the_dead_letter_topic_with_its_reason(store
     headers = dict(dead.headers)
     assert headers["logstore.error"] == b"ValueError: unlucky"
     assert (headers["logstore.topic"], headers["logstore.offset"]) == (b"in", b"%d" % calls[0])
+
+
+def test_a_result_that_the_target_refuses_goes_there_too(store):
+    """It ended the run. Of a record of which one result is refused, none counts."""
+
+    def function(record):
+        number = int(record.value)
+        if number % 60 == 7:
+            return [record.value, bytes(2_000_000)]
+        return NewRecord(record.value, headers={1: b""}) if number == 100 else record.value
+
+    transform = store.transform("in", "out", function, group="g", dead_letter_topic="dead")
+    report = transform.run(until_end=True)
+    dead = committed(store, "dead")
+    assert sorted(int(record.value) for record in dead) == [7, 67, 100, 127, 187, 247]
+    assert report[:3] == (RECORDS, RECORDS, 6)
+    assert {dict(record.headers)["logstore.error"].partition(b":")[0] for record in dead} == {
+        b"RecordTooLargeError",
+        b"InvalidRecordError",
+    }
+    assert numbers(store) == sorted(set(range(RECORDS)) - {7, 67, 100, 127, 187, 247})
+    assert transform.run(until_end=True) == report
+
+
+def test_without_one_the_error_names_the_record_and_the_topic(store):
+    transform = store.transform("in", "out", lambda record: bytes(2_000_000), group="g")
+    with pytest.raises(RecordTooLargeError) as caught:
+        transform.run(until_end=True)
+    (note,) = caught.value.__notes__
+    assert note.startswith("topic 'out' refuses what became of in-")
+    assert note.endswith("dead_letter_topic= would take such records")
+
+
+def test_a_dead_letter_topic_that_refuses_the_record_is_named(store):
+    store["dead"].configure(max_message_bytes=100)
+    store["in"].append(bytes(200))
+    transform = store.transform(
+        "in", "out", lambda record: int(record.value), group="g", dead_letter_topic="dead"
+    )
+    with pytest.raises(RecordTooLargeError) as caught:
+        transform.run(until_end=True)
+    assert "topic 'dead' does not take in-" in caught.value.__notes__[0]
+
+
+def test_an_async_function_is_refused_at_once(store):
+    """All records went to the dead-letter topic."""
+
+    async def function(record):
+        return record.value
+
+    with pytest.raises(UsageError, match="must be a plain one"):
+        store.transform("in", "out", function, group="g", dead_letter_topic="dead")
 
 
 def test_an_error_that_passes_is_no_reason_to_call_again_later(store):

@@ -209,6 +209,8 @@ FOR_ENGINES = {
     "Log.prepare_checkpoint": "part of a checkpoint of many logs",
     "Log.append_if_ready": "an append that event loops may make",
     "Log.written_offsets": "a look that event loops may take",
+    "Consumer.poll_fetched": "for who drives its polls",
+    "Consumer.positions": "for who commits what has moved",
     "Consumer.give_back": "for who drives its polls",
     "Consumer.one_by_one": "for who drives its polls",
     "Log.written_high_watermark": "part of a checkpoint of many logs",

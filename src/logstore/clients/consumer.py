@@ -253,6 +253,21 @@ class Consumer(BoundToProcess):
             raise UsageError(f"max_records is {shown(most)}; it must be a whole number, 1 or above")
         return self._begin(lambda position: self._given(position, position.take(most)), list, timeout)
 
+    def poll_fetched(self, max_records: int) -> list[Any]:
+        """Records of the next partition, if they were fetched already; none if not. The group cannot
+        rebalance meanwhile: what earlier polls gave still is this consumer's.
+
+        Raises:
+            LogstoreError: as :meth:`poll`.
+        """
+        self._check_usable()
+        polling = self._polling(
+            lambda _: self._take_fetched(lambda position: self._given(position, position.take(max_records))),
+            list,
+            0,
+        )
+        return self._wait_for(polling)
+
     def poll_arrow(
         self, timeout: float | None = None, *, columns: Iterable[str] | None = None
     ) -> pyarrow.RecordBatch:
@@ -298,19 +313,25 @@ class Consumer(BoundToProcess):
             if not self._take_part():
                 return None
             self._look_for_partitions()
-            position = self._positions.with_records()
-            if position is not None:
-                self._taking = position, position.offset, position.seek_count
-                try:
-                    found = take(position)
-                finally:
-                    if not position.has_records:
-                        self._positions.move_last(position)
-                if len(found):
-                    self.counts.record_count += len(found)
-                    return found
-            elif not self._fetches.step(max(until_ms - self._clock.monotonic_ms(), 0)):
+            found = self._take_fetched(take)
+            if found is not None:
+                return found
+            if not self._fetches.step(max(until_ms - self._clock.monotonic_ms(), 0)):
                 return None
+
+    def _take_fetched(self, take: Callable[[Position], F]) -> F | None:
+        """The next records that were fetched. None: there are none."""
+        while (position := self._positions.with_records()) is not None:
+            self._taking = position, position.offset, position.seek_count
+            try:
+                found = take(position)
+            finally:
+                if not position.has_records:
+                    self._positions.move_last(position)
+            if len(found):
+                self.counts.record_count += len(found)
+                return found
+        return None
 
     def _given(self, position: Position, taken: list[Record]) -> list[Any]:
         """Records as the caller gets them. What he cannot get comes again."""
@@ -603,6 +624,11 @@ class Consumer(BoundToProcess):
         """
         self._check_usable()
         return self._commits.request_for(offsets)
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """The offset of the next record of each partition of which that is known."""
+        self._check_usable()
+        return {each: offset for each, offset in self._positions.offsets().items() if offset != NO_POSITION}
 
     def committed(
         self, partitions: Iterable[PartitionName] | None = None

@@ -1,14 +1,15 @@
 """Consume, transform and produce, exactly once.
 
-Each batch of records that is read is one transaction: what the function makes of them, and the offset behind
-them, count together or not at all. A program that is killed in between goes on where the last transaction
-ended, and readers of committed records see each result once.
+What is read together, of as many partitions as have something, is one transaction: what the function makes of
+these records, and the offsets behind them, count together or not at all. A program that is killed in between
+goes on where the last transaction ended, and readers of committed records see each result once.
 
 It is made of public pieces; ``docs/transactions.md`` shows the twenty lines.
 """
 
 from __future__ import annotations
 
+import inspect
 import threading
 import time
 from collections import Counter
@@ -20,7 +21,7 @@ from logstore.broker.letters import OFFSET_HEADER, PARTITION_HEADER, REASON_HEAD
 from logstore.clients.consumer import Consumer
 from logstore.clients.producer import Producer
 from logstore.clients.transactions.transaction import Transaction
-from logstore.errors import FencedError, InvalidRecordError, RetriableError, UsageError
+from logstore.errors import FencedError, InvalidRecordError, LogstoreError, RetriableError, UsageError
 from logstore.model import Isolation, NewRecord, Record, TopicPartition
 from logstore.turns import SafeEvent
 from logstore.warning import warn
@@ -77,6 +78,8 @@ def transform_by(
         UsageError: an argument is wrong.
     """
     check_callable(function, "function")
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise UsageError(f"function is {shown(function)}, an async function; it must be a plain one")
     check_least("retries", retries, 0)
     check_least("retry_backoff_ms", retry_backoff_ms, 0)
     check_least("workers", workers, 1)
@@ -136,6 +139,8 @@ class Transform:
         Raises:
             Exception: the function has failed for a record, with all retries, and there is no dead-letter
                 topic. A note names the record. The next run begins with its batch.
+            InvalidRecordError: likewise, for a result that the target topic refuses; or the dead-letter topic
+                refuses a record.
             ProducerFencedError: the same transform runs elsewhere, and has taken over.
             RetriableError: records were not delivered within ``delivery_timeout_ms``; or, with ``until_end``,
                 offsets that were about to be committed were not for two minutes; or there is no thread for a
@@ -202,11 +207,12 @@ class Transform:
 
     def _work(self, number: int, until_end: bool) -> None:
         with self._make_producer(number) as producer, self._make_consumer() as consumer:
+            source = _Source(consumer)
             waits_since = time.monotonic()
             while not self._stopping.is_set():
-                records = consumer.poll(timeout=_POLL_SECONDS)
+                records = source.take()
                 if records:
-                    self._transform_batch(producer, consumer, records)
+                    self._transform_batch(producer, source, records)
                 elif until_end:
                     try:
                         is_at_end = self._is_at_end(consumer)
@@ -230,28 +236,59 @@ class Transform:
 
     # A batch
 
-    def _transform_batch(self, producer: Producer, consumer: Consumer, records: list[Record]) -> None:
+    def _transform_batch(self, producer: Producer, source: _Source, records: list[Record]) -> None:
+        """In one transaction. If the result of a record is refused, what comes before it, and its way to the
+        dead-letter topic, are another transaction; and what comes after it is read again."""
+        refused: LogstoreError | None = None
+        while True:
+            try:
+                self._transact(producer, source, records, refused)
+                return
+            except _RefusedError as failure:
+                self._settle(failure.transaction, failure.error)
+                if failure.transaction.is_in_doubt:
+                    return  # it is to stop
+                source.seek_back(records[failure.number + 1 :])
+                records, refused = records[: failure.number + 1], failure.error
+
+    def _transact(
+        self, producer: Producer, source: _Source, records: list[Record], refused: LogstoreError | None
+    ) -> None:
+        """``refused``: why the target does not take what becomes of the last record.
+
+        Raises:
+            _RefusedError: the target does not take what becomes of a record, and the dead-letter topic will.
+        """
         counts = Counter(transactions=1)
         transaction = producer.transaction()
         asks_group = False
         try:
             with transaction:
-                for record in records:
-                    counts.update(self._transform_one(producer, record))
+                for number, record in enumerate(records):
+                    if refused is not None and number == len(records) - 1:
+                        counts.update(self._bury(producer, record, refused))
+                        continue
+                    try:
+                        counts.update(self._transform_one(producer, record))
+                    except _TargetError as failure:
+                        raise _RefusedError(transaction, number, failure.error) from failure.error
                 asks_group = True
-                transaction.commit_offsets(consumer)
+                offsets = source.moved(records)
+                transaction.commit_offsets(source.consumer, offsets)
                 asks_group = False
         except (RetriableError, FencedError) as error:
             self._settle(transaction, error)
             if not transaction.was_committed:
                 if producer.is_fenced or not asks_group:
                     raise  # shut out; or records could not be delivered
-                self._seek_back(consumer, records)
+                source.seek_back(records)
+                self._stopping.wait(self._retry_backoff_ms / 1000)
                 return
+        source.committed.update(offsets)
         with self._lock:
             self._counts.update(counts)
 
-    def _settle(self, transaction: Transaction, error: RetriableError | FencedError) -> None:
+    def _settle(self, transaction: Transaction, error: LogstoreError) -> None:
         """Find out what became of the transaction, if that is not known."""
         while transaction.is_in_doubt and not self._stopping.is_set():
             warn("%s is asked for its outcome: %s", transaction, error)
@@ -263,18 +300,12 @@ class Transform:
             except RetriableError:
                 self._stopping.wait(self._retry_backoff_ms / 1000)
 
-    def _seek_back(self, consumer: Consumer, records: list[Record]) -> None:
-        """The group rebalances: what this worker still has is read again."""
-        first: dict[TopicPartition, int] = {}
-        for record in records:
-            first.setdefault(TopicPartition(str(record.topic), int(record.partition or 0)), record.offset)
-        for partition, offset in first.items():
-            if partition in consumer.assignment:  # else the group has given it to another
-                consumer.seek(partition, offset)
-        self._stopping.wait(self._retry_backoff_ms / 1000)
-
     def _transform_one(self, producer: Producer, record: Record) -> Counter[str]:
-        """Send what becomes of a record."""
+        """Send what becomes of a record.
+
+        Raises:
+            _TargetError: the target does not take it, and the dead-letter topic will take the record.
+        """
         for attempt in range(self._retries + 1):
             try:
                 results = _results(self._function(record), record)
@@ -283,14 +314,22 @@ class Transform:
                 if attempt == self._retries:
                     return self._bury(producer, record, error)
                 time.sleep(self._retry_backoff_ms / 1000)
-        for result in results:
-            value, key, headers, timestamp_ms = result
-            producer.send(self._target, value, key=key, headers=headers, timestamp_ms=timestamp_ms)
+        try:
+            for value, key, headers, timestamp_ms in results:
+                producer.send(self._target, value, key=key, headers=headers, timestamp_ms=timestamp_ms)
+        except InvalidRecordError as error:
+            if self._dead_letter_topic is not None:
+                raise _TargetError(error) from error
+            error.add_note(
+                f"topic {self._target!r} refuses what became of {_place_of(record)}; "
+                "dead_letter_topic= would take such records"
+            )
+            raise
         return Counter(records=1, results=len(results))
 
     def _bury(self, producer: Producer, record: Record, error: Exception) -> Counter[str]:
         """Send the record to the dead-letter topic, and say why in its headers."""
-        where = f"{record.topic}-{record.partition} offset {record.offset}"
+        where = _place_of(record)
         if self._dead_letter_topic is None:
             error.add_note(f"while transforming {where}; dead_letter_topic= would take such records")
             raise error
@@ -302,8 +341,79 @@ class Transform:
             (PARTITION_HEADER, str(record.partition).encode()),
             (OFFSET_HEADER, str(record.offset).encode()),
         ]
-        producer.send(self._dead_letter_topic, record.value, key=record.key, headers=headers)
+        try:
+            producer.send(self._dead_letter_topic, record.value, key=record.key, headers=headers)
+        except InvalidRecordError as refused:
+            refused.add_note(f"topic {self._dead_letter_topic!r} does not take {where} either, which failed")
+            raise
         return Counter(records=1, dead=1, results=1)
+
+
+class _Source:
+    """What a worker reads, and how far that is committed."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+        self.committed: dict[TopicPartition, int] = {}
+        """What this worker's transactions have committed."""
+
+    def take(self) -> list[Record]:
+        """The next records, of as many partitions as have come together: a transaction costs about the same
+        for one record as for hundreds. None, if nothing comes."""
+        records: list[Record] = self.consumer.poll(timeout=_POLL_SECONDS)
+        more: list[Record] = records
+        while more and (left := self.consumer.config.max_poll_records - len(records)) > 0:
+            try:
+                more = self.consumer.poll_fetched(left)
+            except LogstoreError:  # damage, for example: the next poll comes to it again, and raises it
+                break
+            records += more
+        return records
+
+    def moved(self, records: list[Record]) -> dict[TopicPartition, int]:
+        """The positions to commit with these records: theirs, and those that have changed. Of thousands of
+        partitions few have."""
+        read = {_partition_of(record) for record in records}
+        return {
+            partition: offset
+            for partition, offset in self.consumer.positions().items()
+            if partition in read or offset != self.committed.get(partition)
+        }
+
+    def seek_back(self, records: list[Record]) -> None:
+        """Read these again, where that is this worker's: the group may have given it to another."""
+        first: dict[TopicPartition, int] = {}
+        for record in records:
+            first.setdefault(_partition_of(record), record.offset)
+        for partition, offset in first.items():
+            if partition in self.consumer.assignment:
+                self.consumer.seek(partition, offset)
+
+
+class _TargetError(Exception):
+    """The target does not take what becomes of a record."""
+
+    def __init__(self, error: InvalidRecordError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class _RefusedError(Exception):
+    """The same, with its transaction, which is aborted, and the number of the record in its batch."""
+
+    def __init__(self, transaction: Transaction, number: int, error: InvalidRecordError) -> None:
+        super().__init__(str(error))
+        self.transaction = transaction
+        self.number = number
+        self.error = error
+
+
+def _partition_of(record: Record) -> TopicPartition:
+    return TopicPartition(str(record.topic), int(record.partition or 0))
+
+
+def _place_of(record: Record) -> str:
+    return f"{record.topic}-{record.partition} offset {record.offset}"
 
 
 def _start(thread: threading.Thread) -> None:
