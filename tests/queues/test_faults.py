@@ -184,7 +184,8 @@ def test_jobs_that_cannot_be_buried_wait_for_it(caplog):
     story.files.fail(FAULTS["ENOSPC"], kinds=["write"], path="dead-0", times=None)
     for job in queue.poll(0, max_jobs=2):
         job.reject("no")
-    assert "a failed job could not go to topic 'dead'" in caplog.text
+    assert "a failed job could not go to topic 'dead': jobs-0 offset 0: " in caplog.text
+    assert "it is kept, and tried again" in caplog.text
     assert story.store.queues()[0].partitions[0].start_offset == 0
     story.files.heal()
     story.clock.advance(1_000)

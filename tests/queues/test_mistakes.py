@@ -158,6 +158,14 @@ MISTAKES = [
         "round and round; name another topic",
     ),
     (
+        lambda world: (
+            world.queue(),
+            world.queue("jobs", group="g", dead_letter_topic="__share_group_state"),
+        ),
+        "UsageError: queue 'g': dead_letter_topic '__share_group_state' is the store's own, which nobody "
+        "else may write; create a topic for failed jobs",
+    ),
+    (
         lambda world: world.open(read_only=True).queue("jobs", group="workers"),
         "ReadOnlyError: /data was opened read-only; open it without read_only to change it",
     ),

@@ -18,7 +18,7 @@ from typing import Protocol
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import code_of
 from logstore.broker.pending import Answered, Pending
-from logstore.broker.share.dead_letters import OwnLetters
+from logstore.broker.share.dead_letters import OwnLetters, check_is_not_internal
 from logstore.broker.share.exchanging import Exchange, WhenDurable, refused
 from logstore.broker.share.group import Group, refusal_of
 from logstore.broker.share.held import NO_LIMIT, HeldPartition, ShareStorage, first_offset, records_of
@@ -186,6 +186,7 @@ class ShareCoordinator:
         """
         if name is None:
             return
+        check_is_not_internal(name)
         try:
             topic = self._directory.topic(name)
         except UnknownTopicError as error:

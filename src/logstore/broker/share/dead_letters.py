@@ -14,10 +14,11 @@ from logstore.broker.letters import (
     REASON_HEADER,
     TOPIC_HEADER,
 )
+from logstore.broker.records.looking_up import INTERNAL_TOPICS
 from logstore.broker.share.partition import Span
 from logstore.broker.share.requests import ShareGroupConfig
 from logstore.config import TopicConfig
-from logstore.errors import InvalidConfigError, InvalidRecordError, LogstoreError
+from logstore.errors import InvalidConfigError, InvalidRecordError, LogstoreError, UsageError
 from logstore.logdir.directory import LogDirectory
 from logstore.model import NewRecord, Record, TopicPartition
 from logstore.partition.log import Log
@@ -61,6 +62,18 @@ def ended(failed: Failed, why: str | None) -> Outcomes:
     return [(span, why) for span in failed.spans]
 
 
+def check_is_not_internal(name: str) -> None:
+    """
+    Raises:
+        UsageError: the topic is a coordinator's own.
+    """
+    if name in INTERNAL_TOPICS:
+        raise UsageError(
+            f"dead_letter_topic {name!r} is the store's own, which nobody else may write; create a topic for "
+            "failed jobs"
+        )
+
+
 def check_takes_letters(name: str, config: TopicConfig | None) -> None:
     """Whether clients may name a topic as a group's dead-letter topic. ``config``: None if there is no such
     topic.
@@ -68,6 +81,8 @@ def check_takes_letters(name: str, config: TopicConfig | None) -> None:
     Raises:
         InvalidConfigError: it is not; says what to do.
     """
+    if name in INTERNAL_TOPICS:
+        raise InvalidConfigError(f"topic {name!r} is the coordinators' own; create one for dead letters")
     if config is None:
         raise InvalidConfigError(
             f"there is no topic {name!r} for dead letters; create it first, with "

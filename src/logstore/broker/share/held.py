@@ -392,8 +392,15 @@ class HeldPartition:
         self._bury_from_ms = self._clock.monotonic_ms() + _BURY_AGAIN_MS
         self._letters.later(self._bury_again_ms, self._bury_again)
         self._bury_again_ms = min(self._bury_again_ms * 2, _LONGEST_BURY_AGAIN_MS)
-        topic = self._config.dead_letter_topic
-        warn("queue %r: a failed job could not go to topic %r: %s", self.key.group_id, topic, why)
+        kept = next((span.first for span in self._records.failed()), None)
+        warn(
+            "queue %r: a failed job could not go to topic %r: %s%s: %s; it is kept, and tried again",
+            self.key.group_id,
+            self._config.dead_letter_topic,
+            self.partition,
+            "" if kept is None else f" offset {kept}",
+            why,
+        )
 
     def _bury_again(self) -> None:
         with self._lock:
