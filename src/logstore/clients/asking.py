@@ -32,8 +32,16 @@ def ask(pending: Pending[T], what: str, config: HasTimeout) -> T:
     """
     result = wait_for(pending, config.request_timeout_ms / 1000)
     if result is None:
-        raise RetriableError(f"the broker did not {what} within request_timeout_ms")
+        raise late(what, config)
     return result
+
+
+def late(what: str, config: HasTimeout) -> RetriableError:
+    """A broker has not done ``what`` in time."""
+    return RetriableError(
+        f"the broker did not {what} within request_timeout_ms ({config.request_timeout_ms}): its process may "
+        "be stopped or overloaded, or the network slow; try again, or give it longer"
+    )
 
 
 def create_topics(broker: Broker, topics: Iterable[NewTopic], config: HasTimeout) -> Iterator[TopicsResult]:

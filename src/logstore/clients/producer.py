@@ -316,7 +316,11 @@ class Producer(BoundToProcess):
             found = _answer_until(until, self._broker.metadata(MetadataRequest((topic,))))
             described = _answer_until(until, self._broker.describe_configs(DescribeConfigsRequest((topic,))))
             if found is None or described is None:
-                raise RetriableError(f"the broker did not tell of topic {topic!r} within max_block_ms")
+                raise RetriableError(
+                    f"the broker did not tell of topic {topic!r} within max_block_ms "
+                    f"({self.config.max_block_ms}): its process may be stopped or overloaded, or the network "
+                    "slow; send it again"
+                )
             (metadata,), (settings,) = found.topics, described.topics
             wrong = _wrong_in(metadata, settings)
             if wrong is None:

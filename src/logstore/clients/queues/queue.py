@@ -28,7 +28,7 @@ from logstore.broker.share.requests import (
     ShareGroupHeartbeatResult,
     TopicIdPartition,
 )
-from logstore.clients.asking import ask
+from logstore.clients.asking import ask, late
 from logstore.clients.offsets import check_group, check_topics
 from logstore.clients.polling import LONG_MS, Polling, wake_none
 from logstore.clients.queues.acknowledging import Acknowledgements, Fetched
@@ -175,7 +175,7 @@ class Queue(BoundToProcess):
             self._take_in_beat(result, told_epoch)
         elif now_ms >= until_ms:
             self._beating = None
-            raise RetriableError("the broker did not answer the worker's heartbeat within request_timeout_ms")
+            raise late("answer the worker's heartbeat", self.config)
         return result is not None
 
     def _take_in_beat(self, result: ShareGroupHeartbeatResult, told_epoch: int) -> None:
