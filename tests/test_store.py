@@ -12,6 +12,7 @@ import pytest
 import logstore
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import (
+    ClosedError,
     CorruptionError,
     InvalidConfigError,
     InvalidTopicError,
@@ -245,6 +246,21 @@ def test_many_threads_may_require_the_same_topic(store):
 def test_an_unknown_topic_cannot_be_deleted(store):
     with pytest.raises(UnknownTopicError):
         store.delete_topic("a")
+
+
+def test_a_log_whose_topic_was_deleted_says_so(tmp_path):
+    """It said that it was closed, and to open it again: also to those who followed it."""
+    with logstore.open(tmp_path / "store") as store:
+        log = store.create_topic("a")[0]
+        followed = log.follow(timeout=0)
+        store.delete_topic("a")
+        told = r"^a-0 was deleted; a topic that is made again under its name has another: store\['a'\]\[0\]$"
+        for call in (lambda: log.append(b""), log.flush, lambda: list(log.read()), lambda: next(followed)):
+            with pytest.raises(ClosedError, match=told):
+                call()
+        assert store.create_topic("a")[0].append(b"") == 0
+    with pytest.raises(ClosedError, match="is closed; open it again"):
+        store["a"]
 
 
 def test_a_deleted_topic_is_gone_from_mapping_catalogue_and_checkpoints(store, path):

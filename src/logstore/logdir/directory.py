@@ -717,7 +717,7 @@ class LogDirectory:
         """Forget the log of a partition that is being removed."""
         log = self._logs.pop(partition, None)
         if log is not None:
-            log.abandon()
+            log.abandon(is_removed=True)
         self.damaged.pop(partition, None)
         self._unasked.discard(partition)
 

@@ -538,6 +538,10 @@ class Log(CheckableLog):
         Batches are dropped whole: if ``offset`` lies inside one, its records below ``offset`` go too. An
         ``offset`` below the first segment empties the log.
 
+        Groups and queues stay where they are: one that is above the new end does not get what is appended
+        below that. Set a group back with ``store.groups().reset``, and forget what a queue has done with
+        :meth:`.Store.delete_queue`.
+
         Raises:
             UsageError: the store is a node, which leads the partition: all replicas would lose the records.
         """
@@ -807,9 +811,11 @@ class Log(CheckableLog):
         """
         self.writer.close()
 
-    def abandon(self) -> None:
+    def abandon(self, *, is_removed: bool = False) -> None:
         """Release the files without writing anything, as a crash would. Waits for changes that other threads
-        have begun: afterwards another log may use the directory."""
+        have begun: afterwards another log may use the directory. ``is_removed``: it was deleted, which later
+        calls are told."""
+        self.writer.guard.is_removed = is_removed
         self.writer.abandon()
 
     def __enter__(self) -> Self:

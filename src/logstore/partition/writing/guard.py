@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
-from logstore.errors import FencedError, LogstoreError, ReopenRequiredError, UsageError
+from logstore.errors import ClosedError, FencedError, LogstoreError, ReopenRequiredError, UsageError
 from logstore.model import TopicPartition
 from logstore.partition.segments.failed_flushes import tell_failed_flush
 from logstore.partition.state.context import LogContext
@@ -52,6 +52,7 @@ class Guard:
         "failure",
         "is_closed",
         "is_held_here",
+        "is_removed",
         "lock",
     )
 
@@ -77,6 +78,8 @@ class Guard:
         self.failure: BaseException | None = None
         """The error that makes the log refuse changes until it is reopened, or None."""
         self.is_closed = False
+        self.is_removed = False
+        """Whether it is closed because its topic was deleted, or the partition taken out of the directory."""
         self.core = make_core(self.poison)
         """The state that is changed."""
         self._began_at = 0
@@ -121,6 +124,11 @@ class Guard:
             ClosedError, ForkedError: the log cannot be used.
         """
         if self.is_closed or self._fork_flag.is_forked:  # every append asks, more than once
+            if self.is_removed and not self._fork_flag.is_forked:
+                raise ClosedError(
+                    f"{self._partition} was deleted; a topic that is made again under its name has another: "
+                    f"store[{self._partition.topic!r}][{self._partition.partition}]"
+                )
             self._fork_flag.check_usable(self._partition, is_closed=self.is_closed)
 
     def check_entry(self) -> None:
