@@ -17,6 +17,7 @@ from logstore.files import OsFile
 from logstore.schedule import Scheduler
 from logstore.testing import ManualClock
 from logstore.turns import FLUSHED_AT_A_TIME
+from logstore.warning import is_due
 
 
 @pytest.fixture
@@ -115,6 +116,40 @@ def test_an_error_is_logged_and_kept_and_the_action_tried_again(scheduler, clock
     scheduler.run_due()
     assert task.last_error is None
     assert ran == [1, "other", 1]
+
+
+def test_what_fails_again_and_again_is_logged_once_a_minute(scheduler, clock, caplog, monkeypatch):
+    seconds, wrong = [1000.0], ["no room"]
+    monkeypatch.setattr(time, "monotonic", lambda: seconds[0])
+
+    def fail():
+        if wrong:
+            raise OSError(wrong[0])
+
+    def run():
+        caplog.clear()
+        clock.advance(10)
+        assert scheduler.run_due() == 1
+        return [record.message.partition("failed: ")[2] for record in caplog.records]
+
+    scheduler.every(10, "task", fail)
+    with caplog.at_level(logging.WARNING, "logstore"):
+        assert [run(), run()] == [["no room"], []]
+        wrong[:] = ["no disk"]
+        assert [run(), run()] == [["no disk"], []]
+        seconds[0] += 60
+        assert [run(), run()] == [["no disk"], []]
+        assert [wrong.clear(), run(), wrong.append("no disk"), run()] == [None, [], None, ["no disk"]]
+
+
+def test_what_was_told_long_ago_is_forgotten(monkeypatch):
+    seconds, told_at = [1000.0], {}
+    monkeypatch.setattr(time, "monotonic", lambda: seconds[0])
+    for number in range(1000):
+        assert is_due(told_at, f"error {number}")
+        seconds[0] += 1
+    assert len(told_at) <= 100
+    assert not is_due(told_at, "error 999")
 
 
 def test_the_wall_clock_may_jump(scheduler, clock, ran):

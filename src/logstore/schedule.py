@@ -31,7 +31,7 @@ from typing import Any, Final, TypeVar
 from logstore.clock import Clock, SystemClock
 from logstore.errors import RetriableError, without_frames
 from logstore.turns import WORTH_THREADS_SECONDS, take_turns
-from logstore.warning import warn
+from logstore.warning import is_due, warn
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ _LONGEST_WAIT_SECONDS: Final = 3600  # the system refuses waits of centuries
 class Task:
     """One scheduled action."""
 
-    __slots__ = ("action", "interval_ms", "is_cancelled", "is_waiting", "last_error", "name")
+    __slots__ = ("_told_at", "action", "interval_ms", "is_cancelled", "is_waiting", "last_error", "name")
 
     def __init__(
         self, name: str, action: Callable[[], object], interval_ms: int | None, *, is_waiting: bool = False
@@ -53,6 +53,8 @@ class Task:
         self.is_waiting = is_waiting
         self.is_cancelled = False
         self.last_error: Exception | None = None
+        self._told_at: dict[str, float] | None = None
+        """When the log was told of errors since the last success, by their words; None: it has not failed."""
 
     def cancel(self) -> None:
         """Never start it again; a run in progress finishes. What the action holds is let go now: its time may
@@ -61,13 +63,15 @@ class Task:
         self.action = _do_nothing
 
     def run(self) -> bool:
-        """Run once; returns whether it succeeded. An error is logged and kept; a repeated task is tried again
-        at its next time."""
+        """Run once; returns whether it succeeded. An error is logged, the same one once a minute, and kept; a
+        repeated task is tried again at its next time."""
         try:
             self.action()
-            self.last_error = None
+            self.last_error = self._told_at = None
         except Exception as error:
-            warn("background task %s failed: %s", self.name, error)
+            self._told_at = self._told_at or {}
+            if is_due(self._told_at, str(error)):
+                warn("background task %s failed: %s", self.name, error)
             self.last_error = without_frames(error)
         return self.last_error is None
 

@@ -12,6 +12,7 @@ import time
 from contextlib import suppress
 
 _PAUSE_SECONDS = 60.0
+_MANY = 100
 
 
 def warn(message: str, *values: object) -> None:
@@ -35,6 +36,10 @@ def is_due(told_at: dict[str, float], what: str) -> bool:
     now = time.monotonic()
     if now - told_at.get(what, -_PAUSE_SECONDS) < _PAUSE_SECONDS:
         return False
+    if len(told_at) >= _MANY:  # such as errors whose words are others each time
+        for each, then in told_at.copy().items():
+            if now - then >= _PAUSE_SECONDS:
+                told_at.pop(each, None)
     told_at[what] = now
     return True
 
