@@ -1114,6 +1114,8 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             LockedError: somebody has the backup open for writing, or is making one there.
             DiskFullError, StorageError: the disk refused; an earlier backup is as it was.
             ReopenRequiredError: what was appended to a partition cannot be made durable.
+            ClosedError: the log of a partition was closed by itself. ``topic.reopen()`` opens it again.
+            RetriableError: segments are deleted, or logs reopened, faster than they are copied. Call again.
             ReadOnlyError: the store was opened read-only; the program that writes to it makes its backups.
         """
         from logstore.backup.store_backup import back_up  # few programs get here

@@ -13,11 +13,13 @@ import logstore
 from logstore import TopicConfig
 from logstore.backup import store_backup
 from logstore.errors import (
+    ClosedError,
     CorruptionError,
     DiskFullError,
     LockedError,
     ReadOnlyError,
     ReopenRequiredError,
+    RetriableError,
     StorageError,
     UsageError,
 )
@@ -502,6 +504,27 @@ def test_a_log_that_must_be_reopened():
         store["orders"].reopen(0)
         store.backup("/backup")
         assert read_all("/backup", files) == contents(store)
+
+
+def test_a_log_that_was_closed_by_itself():
+    """The backup waited without end for another thread to open it again."""
+    files = MemoryFiles()
+    with open_store("/data", files) as store:
+        orders = store.create_topic("orders", partitions=3)
+        with orders[1] as log:
+            fill(log, 3)
+        with pytest.raises(ClosedError, match=r"log of orders-1 was closed by itself: topic\.reopen\(1\)"):
+            store.backup("/backup")
+        orders.reopen(1)
+        store.backup("/backup")
+        assert read_all("/backup", files) == contents(store)
+
+
+def test_a_log_that_is_reopened_again_and_again():
+    with open_store("/data", MemoryFiles()) as store:
+        fill(store.create_topic("orders")[0], 3)
+        with pytest.raises(RetriableError, match="orders-0 is closed and opened again faster"):
+            store.backup("/backup", on_progress=lambda _: store["orders"].reopen(0))
 
 
 def test_a_full_disk_leaves_the_earlier_backup():

@@ -18,6 +18,7 @@ from logstore.errors import (
     CorruptionError,
     ForkedError,
     LogstoreError,
+    RetriableError,
     StorageError,
     UnknownTopicError,
 )
@@ -57,6 +58,9 @@ from logstore.partition.state.home import (
 )
 from logstore.turns import flushed_at_a_time, take_turns
 from logstore.warning import inform
+
+_TRIES = 100
+"""So many times a partition is begun anew that is reopened meanwhile."""
 
 _SHOWN_COUNT = 20
 """So many partitions are named in one line of the log."""
@@ -160,11 +164,18 @@ class _Backup:
             inform("%s: taken out, as from the store: %s%s", path, ", ".join(gone[:_SHOWN_COUNT]), more)
 
     def _copy(self, topic: TopicEntry, partition: TopicPartition) -> None:
-        """Copy one partition, unless it was deleted since the backup began."""
+        """Copy one partition, unless it was deleted since the backup began.
+
+        Raises:
+            ClosedError: the store was closed, or the log by itself.
+            RetriableError: the log is reopened again and again.
+        """
         old = None if self.earlier is None else self.earlier.partitions.get(partition)
         if old is not None and old.topic_id != encode_base64_uuid(topic.topic_id):
             old = None  # it belongs to a deleted topic of the same name
-        while self._is_there(topic, partition):
+        for _ in range(_TRIES):
+            if not self._is_there(topic, partition):
+                return
             try:
                 log = self.directory.log(partition)
             except (UnknownTopicError, ClosedError, ForkedError):
@@ -176,13 +187,14 @@ class _Backup:
             copy = PartitionCopy(self.task, topic, partition, log, old)
             try:
                 copy.run()
-            except ClosedError:  # the log was deleted or reopened, or the store was closed
-                self.directory.check_open()
+            except ClosedError:  # the log was closed, deleted or reopened, or the store was closed
+                self.directory.check_not_closed(partition, log)
                 self._remove(partition)
                 continue
             self.stored[partition], self.told[partition] = copy.stored, copy.told
             self.damaged += copy.damaged
             return
+        raise RetriableError(f"{partition} is closed and opened again faster than it is copied; call again")
 
     def _is_there(self, topic: TopicEntry, partition: TopicPartition) -> bool:
         """Whether the directory still holds the partition of the same topic."""

@@ -24,6 +24,7 @@ from logstore.arguments import check_callback, check_flag, did_you_mean, plain_t
 from logstore.clock import Clock, SystemClock
 from logstore.config import StoreConfig, TopicConfig, check_topic_config
 from logstore.errors import (
+    ClosedError,
     CorruptionError,
     DiskFullError,
     LogstoreError,
@@ -919,6 +920,22 @@ class LogDirectory:
         fork_flag = self.context.fork_flag
         if self._is_closed or fork_flag.is_forked:  # every use of a topic asks
             fork_flag.check_usable(self.path, is_closed=self._is_closed)
+
+    def check_not_closed(self, partition: TopicPartition, log: Log) -> None:
+        """A log was found closed: wait until its partition is deleted or opened again, if a thread is at it.
+
+        Raises:
+            ForkedError, ClosedError: as :meth:`check_open`; or the log was closed by itself, and stays so.
+        """
+        self.check_open()
+        with self._lock:
+            stays = self._logs.get(partition) is log and log.is_closed
+        self.check_open()
+        if stays:
+            raise ClosedError(
+                f"the log of {partition} was closed by itself: topic.reopen({partition.partition}) opens it "
+                "again"
+            )
 
     def close(self) -> None:
         """Flush and close every log, store the checkpoints and the clean-shutdown marker, release the lock.
