@@ -976,8 +976,7 @@ class LogDirectory:
         try:
             if self._reserve.may_exist:
                 self._reserve.give()
-            at_a_time = flushed_at_a_time(self._files)
-            for_each(_close_log, self.logs(), at_a_time=at_a_time, flushes=False)
+            self._close_logs()
         finally:
             self.context.home.store_checkpoints()
         self._topics.store_marked()
@@ -985,6 +984,17 @@ class LogDirectory:
             self.context.home.put_clean_marker()
         if self._reserve.may_exist:
             self._reserve.keep()
+
+    def _close_logs(self) -> None:
+        """Close all logs, several at a time. The log whose compaction or erasure has called this, in its
+        progress callback, is closed first, by this thread: another one would wait for the end of that."""
+        logs, this_thread = self.logs(), threading.get_ident()
+        changing = [log for log in logs if log.writer.turn.thread_id == this_thread]
+        try:
+            if changing:
+                for_each(_close_log, changing, flushes=False)
+        finally:
+            for_each(_close_log, logs, at_a_time=flushed_at_a_time(self._files), flushes=False)
 
     def _abandon(self) -> None:
         self._is_closed = True

@@ -24,7 +24,7 @@ class CompactionTurn:
     def __init__(self, partition: TopicPartition) -> None:
         self._partition = partition
         self._lock = threading.Lock()
-        self._thread_id: int | None = None
+        self.thread_id: int | None = None
         """The thread whose turn it is. If the lock is free: the thread that an interrupt stopped."""
         self._ended = Latch()
         self._is_awaited = False
@@ -38,7 +38,7 @@ class CompactionTurn:
         Raises:
             UsageError: this thread is compacting the log already.
         """
-        if self._lock.locked() and self._thread_id == threading.get_ident():
+        if self._lock.locked() and self.thread_id == threading.get_ident():
             raise UsageError(
                 f"a progress callback of {self._partition} called compact() or erase() while one is running"
             )
@@ -46,13 +46,13 @@ class CompactionTurn:
         return self._lock
 
     def __enter__(self) -> None:
-        self._thread_id = threading.get_ident()
+        self.thread_id = threading.get_ident()
         self._is_awaited = False
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._thread_id = None
+        self.thread_id = None
 
     @property
     def is_taken(self) -> bool:
@@ -84,6 +84,6 @@ class CompactionTurn:
         """Stop the compaction under way, wait until it has cleaned up, and allow no other. Do not call it
         with the log's lock held. A call from inside the compaction does not wait."""
         self._ended.open()
-        if self._thread_id != threading.get_ident():
+        if self.thread_id != threading.get_ident():
             with self._lock:
                 pass
