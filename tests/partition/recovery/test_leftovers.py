@@ -8,6 +8,7 @@ import itertools
 import pytest
 
 from logstore.files import OsFiles
+from logstore.partition.checking.findings import FindingKind
 from logstore.partition.recovery.leftovers import clean_leftovers
 from tests.partition.helpers import Crash, Partition, WatchedFiles, batch_of, crash_after
 
@@ -200,3 +201,60 @@ def test_unfinished_outputs_go_swap_first(tmp_path):
     assert removed[0].endswith(".swap")
     assert removed[1] == "t-0"
     assert [name[-8:] for name in removed[2:4]] == [".cleaned"] * 2
+
+
+# A segment that is lost
+
+
+def lost_in_the_middle(path):
+    """Three segments of a compacted log, and then only the indexes of the second one."""
+    partition = Partition(path, cleanup_policy="compact")
+    for base_offset in (0, 10, 20):
+        partition.log.extend([(b"%d" % n, b"value") for n in range(base_offset, base_offset + 10)])
+        partition.log.roll()
+    partition.close()
+    partition.file(10).rename(path.parent / "lost.log")
+    return partition
+
+
+def test_the_indexes_of_a_lost_segment_stay_and_are_warned_of(tmp_path, caplog):
+    """They were removed, and then nothing said any more that the compacted log lacks records."""
+    partition = lost_in_the_middle(tmp_path / "t-0")
+    for _ in range(2):
+        report = partition.open().verify()
+        assert {problem.kind for problem in report.problems} == {FindingKind.MISSING_SEGMENT}
+        partition.close()
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(told) == 2
+    assert "the segment of offset 10 is missing" in told[0]
+    assert "reopen(accept_loss=True)" in told[0]
+
+
+def test_a_lost_segment_that_is_restored(tmp_path):
+    partition = lost_in_the_middle(tmp_path / "t-0")
+    assert [record.offset for record in partition.log.read()] == [*range(10), *range(20, 30)]
+    partition.close()
+    (tmp_path / "lost.log").rename(partition.file(10))
+    assert [record.offset for record in partition.log.read()] == list(range(30))
+    assert partition.log.verify()
+    partition.close()
+
+
+def test_a_loss_that_is_accepted_is_not_told_again(tmp_path, caplog):
+    partition = lost_in_the_middle(tmp_path / "t-0")
+    assert partition.open(accept_loss=True).verify()
+    assert partition.names("*10.*index") == []
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+    partition.close()
+
+
+def test_indexes_of_a_segment_that_was_just_deleted_are_removed(tmp_path):
+    """As long as the ``.deleted`` log is there, it shows that the segment is not lost, whatever
+    ends the recovery."""
+    partition = lost_in_the_middle(tmp_path / "t-0")
+    partition.file(10, ".log.deleted").write_bytes(b"")
+    files = WatchedFiles()
+    clean_leftovers(files, str(partition.path), durable_end=30)
+    changes = [name for action, name in files.trace if action in ("remove", "flush directory")]
+    assert [name.partition(".")[2] for name in changes[2:4]] == ["", "log.deleted"]  # flushed in between
+    assert partition.names("*10.*index") == []

@@ -31,8 +31,10 @@ from logstore.format.names import (
     TRANSACTION_INDEX_SUFFIX,
     SegmentFileName,
     parse_segment_file_names,
+    segment_file_name,
 )
 from logstore.partition.segments.walk import PIECE_BYTES, Walk
+from logstore.warning import warn
 
 _METADATA_SNAPSHOT_DELETED = ".checkpoint.deleted"  # belongs to Kafka's metadata log
 _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
@@ -97,22 +99,26 @@ class SegmentFiles(NamedTuple):
     """The bases of the segments with a transaction index."""
 
 
-def clean_leftovers(files: Files, directory: str, found: Sequence[str] | None = None) -> SegmentFiles:
+def clean_leftovers(
+    files: Files, directory: str, found: Sequence[str] | None = None, *, durable_end: int = 0
+) -> SegmentFiles:
     """Finish or undo what a crash interrupted, and return what remains. ``.tmp`` files are removed: they were
     never renamed, so their writes did not finish. ``found`` are the names of all files in the directory, if
-    the caller has just listed them."""
+    the caller has just listed them. ``durable_end``: index files without a log, between segments and below
+    this offset, say that a segment was lost. They stay, and are warned of."""
     if found is None:
         found = list_files(files, directory)
     _remove_all(files, directory, [name for name in found if name.endswith(TEMPORARY_SUFFIX)])
     names = parse_segment_file_names(found)
     if any(name.state for name in names.values()):
+        _remove_indexes_of_deleted(files, directory, names)
         _remove_all(files, directory, _deleted(names))
         _remove_unfinished(files, directory, names)
         _finish_swap(files, directory, list_segment_files(files, directory))
         files.flush_directory(directory)
         names = list_segment_files(files, directory)
     bases = segment_bases(names)
-    with_aborted = _remove_orphans(files, directory, names, set(bases))
+    with_aborted = _remove_orphans(files, directory, names, bases, durable_end)
     return SegmentFiles(bases, snapshot_offsets(names), with_aborted)
 
 
@@ -127,6 +133,24 @@ def _deleted(names: Names) -> list[str]:
         for name, parsed in names.items()
         if parsed.state == DELETED_SUFFIX and not name.endswith(_METADATA_SNAPSHOT_DELETED)
     ]
+
+
+def _remove_indexes_of_deleted(files: Files, directory: str, names: Names) -> None:
+    """Remove the index files whose log was renamed to ``.deleted`` just before they were to be: as long as it
+    is there, it shows that their segment is not lost."""
+    indexes = [
+        name
+        for name, parsed in names.items()
+        if parsed.suffix in _INDEX_SUFFIXES
+        and not parsed.state
+        and segment_file_name(parsed.base_offset, LOG_SUFFIX) not in names
+        and segment_file_name(parsed.base_offset, LOG_SUFFIX) + DELETED_SUFFIX in names
+    ]
+    if indexes:
+        _remove_all(files, directory, indexes)
+        files.flush_directory(directory)
+        for name in indexes:
+            del names[name]
 
 
 def deleted_names(files: Files, directory: str) -> list[str]:
@@ -194,11 +218,29 @@ def _next_offset(files: Files, path: str, base_offset: int) -> int:
     return max(next_offset, base_offset + 1)
 
 
-def _remove_orphans(files: Files, directory: str, names: Names, bases: set[int]) -> frozenset[int]:
-    """Remove index files whose log is gone. Returns which segments have a transaction index."""
-    orphans = [n for n, p in names.items() if p.suffix in _INDEX_SUFFIXES and p.base_offset not in bases]
-    _remove_all(files, directory, orphans)
-    return frozenset(p.base_offset for p in names.values() if p.suffix == TRANSACTION_INDEX_SUFFIX) & bases
+def _remove_orphans(
+    files: Files, directory: str, names: Names, bases: list[int], durable_end: int
+) -> frozenset[int]:
+    """Remove index files whose log is gone, but not those of a segment that was lost. Returns which segments
+    have a transaction index."""
+    there = set(bases)
+    orphans = [n for n, p in names.items() if p.suffix in _INDEX_SUFFIXES and p.base_offset not in there]
+    if orphans:
+        lost = [n for n in orphans if bases and bases[0] < names[n].base_offset < min(bases[-1], durable_end)]
+        _remove_all(files, directory, [name for name in orphans if name not in lost])
+        _tell_lost(directory, {names[name].base_offset: name for name in sorted(lost)})
+    return frozenset(p.base_offset for p in names.values() if p.suffix == TRANSACTION_INDEX_SUFFIX) & there
+
+
+def _tell_lost(directory: str, lost: dict[int, str]) -> None:
+    for base_offset, name in lost.items():
+        warn(
+            "%s: the segment of offset %d is missing: there is %s, but not its log. Restore its files from a "
+            "copy while the store is closed; reopen(accept_loss=True) accepts the loss of its records",
+            directory,
+            base_offset,
+            name,
+        )
 
 
 def snapshot_offsets(names: Names) -> list[int]:

@@ -80,6 +80,7 @@ class Loader:
     report: RecoveryReport = field(init=False)
     epochs: LeaderEpochs = field(init=False)
     _stored: Stored = field(init=False)
+    _clean: Callable[..., SegmentFiles] = field(init=False)
     _found: SegmentFiles = field(init=False)
     _left: Files = field(init=False)
     """Removes files that were not part of the log."""
@@ -110,13 +111,14 @@ class Loader:
         """
         self.report, self._stored = RecoveryReport(was_clean=self.is_clean), stored
         left, self._left = Removals.of(self.files)
+        self._clean = partial(clean_leftovers, durable_end=0 if self.accept_loss else self.recovery_point)
         try:
             return self._load(names)
         finally:
             self._tell_deletion(left)
 
     def _load(self, names: Sequence[str]) -> LoadedLog:
-        self._found = clean_leftovers(self._left, self.directory, names)
+        self._found = self._clean(self._left, self.directory, names)
         self._is_unwritten = has_failed_flush(self.files, self.directory, names)
         segments, log_end_offset = self._load_segments(self._found.bases)
         if self._stored.epochs is None and not self._was_all_read(segments):
@@ -188,7 +190,7 @@ class Loader:
                     overflowed = int(error.args[0])
             split_segment(self.files, self.directory, overflowed)
             self.report.split_segments += 1
-            self._found = clean_leftovers(self._left, self.directory)
+            self._found = self._clean(self._left, self.directory)
             bases = self._found.bases
 
     def _find_overflow(self, bases: list[int]) -> int | None:
