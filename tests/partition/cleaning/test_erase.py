@@ -511,6 +511,17 @@ def test_what_retention_left_to_be_removed_goes_even_if_the_log_has_no_such_reco
     assert not has_trace(tmp_path, SECRET)
 
 
+def test_what_compaction_left_is_told_also_if_its_segment_is_rewritten(tmp_path):
+    """The files of the rewritten segment take the names of those that compaction has left."""
+    log = open_log(tmp_path / "t-0", cleanup_policy="compact", file_delete_delay_ms=60_000)
+    log.extend([(KEY, SECRET)] * 3)
+    log.compact(now=True)
+    plan = log.erase(keys=[KEY], dry_run=True)
+    assert "00000000000000000000.log.deleted" in plan.removed_files
+    assert log.erase(keys=[KEY]).removed_files == plan.removed_files
+    assert not has_trace(tmp_path, SECRET)
+
+
 def test_what_recovery_set_aside_goes(tmp_path, log):
     fill(log)
     crash(log)

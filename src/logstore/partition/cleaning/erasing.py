@@ -61,11 +61,13 @@ class Erasure(Rewriting):
         found = self._find(view)
         eraser = self._new_eraser(view.log_end_offset)
         del view  # it would keep the files of replaced segments open
+        leftovers = self._list_leftovers()  # before some make way for those of the rewritten segments
         removed: list[str] = []
         try:
             if found:
                 self._rewrite(found, eraser)
-            removed = self._list_leftovers() if self._is_dry_run else self._remove_leftovers()
+            more = [] if self._is_dry_run else self._remove_leftovers()
+            removed = list(dict.fromkeys([*leftovers, *more]))
         finally:
             self._tell_deletion(removed)
         return EraseReport(
