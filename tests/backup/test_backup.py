@@ -506,6 +506,36 @@ def test_a_log_that_must_be_reopened():
         assert read_all("/backup", files) == contents(store)
 
 
+@pytest.mark.damaged
+@pytest.mark.parametrize("policy", ["compact", "delete"])
+def test_a_segment_that_the_store_has_lost_stays_in_the_earlier_backup(tmp_path, policy):
+    """It was taken out, and with it the only copy."""
+    data, backup = tmp_path / "data", tmp_path / "backup"
+    with open_store(data) as store:
+        config = TopicConfig(cleanup_policy=policy, min_compaction_lag_ms=3_600_000)  # none during the test
+        log = store.create_topic("orders", config=config)[0]
+        for number in range(3):
+            log.extend([(b"key %d" % number, b"value")])
+            log.roll()
+        store.backup(backup)
+    lost = Path("orders-0", f"{1:020}.log")
+    (data / lost).unlink()
+    with open_store(data) as store:
+        with pytest.raises(CorruptionError, match="missing segment") as caught:
+            store.backup(backup)
+        assert (caught.value.path, caught.value.base_offset) == (str(data / lost), 1)
+        assert (backup / lost).exists()
+    shutil.copy(backup / lost, data / lost)
+    with open_store(data) as store:
+        assert not store.backup(backup).damaged
+    (data / lost).unlink()
+    with open_store(data) as store:
+        assert [finding.base_offset for finding in store.backup(backup, accept_damage=True).damaged] == [1]
+        assert not (backup / lost).exists()
+        store["orders"].reopen(0, accept_loss=True)
+        assert not store.backup(backup).damaged
+
+
 def test_a_log_that_was_closed_by_itself():
     """The backup waited without end for another thread to open it again."""
     files = MemoryFiles()

@@ -190,6 +190,7 @@ class PartitionCopy:
             self._old_names = frozenset(e.name for e in files.list_directory(self._old_directory))
         for _ in range(_TRIES):
             seen = self._look()
+            self._meet_lost(seen.view)
             try:
                 self._bring(seen.view)
             except _ChangedError:
@@ -498,6 +499,22 @@ class PartitionCopy:
         )
         if self._staged[base].is_new and self._staged[base].stored.is_sound:
             self._take_sound_one(base)
+
+    def _meet_lost(self, view: LogView) -> None:
+        """Meet segments that opening the log has missed: the earlier backup may have the only copy of them.
+
+        Raises:
+            CorruptionError: damage is not accepted.
+        """
+        for base in self.log.recovery.lost_segments:
+            finding = Finding(
+                kind=FindingKind.MISSING_SEGMENT,
+                path=f"{self.log.directory}/{segment_file_name(base, LOG_SUFFIX)}",
+                base_offset=base,
+                reason="there is no such file, but its indexes are there",
+            )
+            if view.bases[0] < base < view.log_end_offset and finding not in self.damaged:
+                self._meet_damage(finding)
 
     def _meet_damage(self, finding: Finding) -> None:
         """

@@ -100,12 +100,17 @@ class SegmentFiles(NamedTuple):
 
 
 def clean_leftovers(
-    files: Files, directory: str, found: Sequence[str] | None = None, *, durable_end: int = 0
+    files: Files,
+    directory: str,
+    found: Sequence[str] | None = None,
+    *,
+    durable_end: int = 0,
+    lost: list[int] | None = None,
 ) -> SegmentFiles:
     """Finish or undo what a crash interrupted, and return what remains. ``.tmp`` files are removed: they were
     never renamed, so their writes did not finish. ``found`` are the names of all files in the directory, if
     the caller has just listed them. ``durable_end``: index files without a log, between segments and below
-    this offset, say that a segment was lost. They stay, and are warned of."""
+    this offset, say that a segment was lost. They stay, and are warned of; its base goes to ``lost``."""
     if found is None:
         found = list_files(files, directory)
     _remove_all(files, directory, [name for name in found if name.endswith(TEMPORARY_SUFFIX)])
@@ -118,7 +123,11 @@ def clean_leftovers(
         files.flush_directory(directory)
         names = list_segment_files(files, directory)
     bases = segment_bases(names)
-    with_aborted = _remove_orphans(files, directory, names, bases, durable_end)
+    with_aborted, orphans = _sort_out_orphans(files, directory, names, bases, durable_end)
+    if orphans:
+        _tell_lost(directory, orphans)
+        if lost is not None:
+            lost[:] = orphans
     return SegmentFiles(bases, snapshot_offsets(names), with_aborted)
 
 
@@ -218,18 +227,20 @@ def _next_offset(files: Files, path: str, base_offset: int) -> int:
     return max(next_offset, base_offset + 1)
 
 
-def _remove_orphans(
+def _sort_out_orphans(
     files: Files, directory: str, names: Names, bases: list[int], durable_end: int
-) -> frozenset[int]:
+) -> tuple[frozenset[int], dict[int, str]]:
     """Remove index files whose log is gone, but not those of a segment that was lost. Returns which segments
-    have a transaction index."""
-    there = set(bases)
-    orphans = [n for n, p in names.items() if p.suffix in _INDEX_SUFFIXES and p.base_offset not in there]
-    if orphans:
-        lost = [n for n in orphans if bases and bases[0] < names[n].base_offset < min(bases[-1], durable_end)]
-        _remove_all(files, directory, [name for name in orphans if name not in lost])
-        _tell_lost(directory, {names[name].base_offset: name for name in sorted(lost)})
-    return frozenset(p.base_offset for p in names.values() if p.suffix == TRANSACTION_INDEX_SUFFIX) & there
+    have a transaction index, and the bases of the lost ones, each with the name of an index."""
+    there, lost = set(bases), {}
+    for name, parsed in sorted(names.items()):
+        if parsed.suffix in _INDEX_SUFFIXES and parsed.base_offset not in there:
+            if bases and bases[0] < parsed.base_offset < min(bases[-1], durable_end):
+                lost[parsed.base_offset] = name
+            else:
+                files.remove(f"{directory}/{name}")
+    with_aborted = [p.base_offset for p in names.values() if p.suffix == TRANSACTION_INDEX_SUFFIX]
+    return frozenset(with_aborted) & there, lost
 
 
 def _tell_lost(directory: str, lost: dict[int, str]) -> None:

@@ -22,6 +22,8 @@ class RecoveryReport:
     kept_aside: list[str] = field(default_factory=list)
     """The files with the bytes that were cut."""
     split_segments: int = 0
+    lost_segments: list[int] = field(default_factory=list)
+    """The base offsets of segments that are missing between others: their indexes are there."""
 
     def _repr_html_(self) -> str:
         """The view in a notebook: the fields that are not 0 or empty."""

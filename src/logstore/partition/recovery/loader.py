@@ -82,8 +82,7 @@ class Loader:
     _stored: Stored = field(init=False)
     _clean: Callable[..., SegmentFiles] = field(init=False)
     _found: SegmentFiles = field(init=False)
-    _left: Files = field(init=False)
-    """Removes files that were not part of the log."""
+    _left: Files = field(init=False)  # removes files that were not part of the log
     _older_cuts: Removals | None = field(init=False, default=None)
     _is_settled: bool = field(init=False, default=False)
     """Whether nothing was found that is not durable."""
@@ -111,7 +110,8 @@ class Loader:
         """
         self.report, self._stored = RecoveryReport(was_clean=self.is_clean), stored
         left, self._left = Removals.of(self.files)
-        self._clean = partial(clean_leftovers, durable_end=0 if self.accept_loss else self.recovery_point)
+        durable_end = 0 if self.accept_loss else self.recovery_point
+        self._clean = partial(clean_leftovers, durable_end=durable_end, lost=self.report.lost_segments)
         try:
             return self._load(names)
         finally:
