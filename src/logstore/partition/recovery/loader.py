@@ -80,9 +80,9 @@ class Loader:
     report: RecoveryReport = field(init=False)
     epochs: LeaderEpochs = field(init=False)
     _stored: Stored = field(init=False)
-    _clean: Callable[..., SegmentFiles] = field(init=False)
     _found: SegmentFiles = field(init=False)
-    _left: Files = field(init=False)  # removes files that were not part of the log
+    _left: Files = field(init=False)
+    """Removes files that were not part of the log."""
     _older_cuts: Removals | None = field(init=False, default=None)
     _is_settled: bool = field(init=False, default=False)
     """Whether nothing was found that is not durable."""
@@ -110,15 +110,13 @@ class Loader:
         """
         self.report, self._stored = RecoveryReport(was_clean=self.is_clean), stored
         left, self._left = Removals.of(self.files)
-        durable_end = 0 if self.accept_loss else self.recovery_point
-        self._clean = partial(clean_leftovers, durable_end=durable_end, lost=self.report.lost_segments)
         try:
             return self._load(names)
         finally:
             self._tell_deletion(left)
 
     def _load(self, names: Sequence[str]) -> LoadedLog:
-        self._found = self._clean(self._left, self.directory, names)
+        self._found = self._clean_leftovers(names)
         self._is_unwritten = has_failed_flush(self.files, self.directory, names)
         segments, log_end_offset = self._load_segments(self._found.bases)
         if self._stored.epochs is None and not self._was_all_read(segments):
@@ -151,6 +149,10 @@ class Loader:
             self._stored.role,
             self._stored.cuts,
         )
+
+    def _clean_leftovers(self, names: Sequence[str] | None = None) -> SegmentFiles:
+        durable_end, lost = 0 if self.accept_loss else self.recovery_point, self.report.lost_segments
+        return clean_leftovers(self._left, self.directory, names, durable_end=durable_end, lost=lost)
 
     def _tell_deletion(self, left: Removals) -> None:
         """Log one line about everything removed; a warning, if cut bytes may have been durable."""
@@ -190,17 +192,15 @@ class Loader:
                     overflowed = int(error.args[0])
             split_segment(self.files, self.directory, overflowed)
             self.report.split_segments += 1
-            self._found = self._clean(self._left, self.directory)
+            self._found = self._clean_leftovers()
             bases = self._found.bases
 
     def _find_overflow(self, bases: list[int]) -> int | None:
         """The base of a sealed segment with offsets out of its indexes' reach (from very old brokers), or
         None."""
         for base, next_base in pairwise(bases):
-            if (
-                next_base - base - 1 > MAX_RELATIVE_OFFSET
-                and self._last_offset(base) - base > MAX_RELATIVE_OFFSET
-            ):
+            may_overflow = next_base - base - 1 > MAX_RELATIVE_OFFSET  # else the names tell that it does not
+            if may_overflow and self._last_offset(base) - base > MAX_RELATIVE_OFFSET:
                 return base
         return None
 
