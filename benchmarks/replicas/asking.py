@@ -102,19 +102,32 @@ def _noting(failed: list[Any]) -> Callable[[Any, Any], None]:
     return note
 
 
-def latencies(addresses: str, topic: str, is_over: Callable[[int], bool]) -> list[float]:
+def latencies(
+    addresses: str, topic: str, is_over: Callable[[int], bool], per_second: float | None = None
+) -> list[float]:
     """Of one record after the other, each acknowledged by all, in seconds. ``is_over`` is told how many there
-    were."""
+    were. With ``per_second`` each has a time at which it is due, and its latency counts from there. The first
+    one, which connects, does not count."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": addresses, "acks": -1, "linger.ms": 0, **_QUIET})
     failed: list[Any] = []
-    found: list[float] = []
-    while not is_over(len(found)):
-        started = time.perf_counter()
+
+    def send() -> None:
         producer.produce(topic, b"x" * 100, partition=0, on_delivery=_noting(failed))
         if producer.flush(_PATIENCE_SECONDS) or failed:
             raise MeasurementError(f"a record was not acknowledged: {failed[:1]}")
+
+    send()
+    found: list[float] = []
+    due = time.perf_counter()
+    while not is_over(len(found)):
+        started = time.perf_counter()
+        if per_second is not None:
+            due += 1 / per_second
+            time.sleep(max(due - started, 0))
+            started = due
+        send()
         found.append(time.perf_counter() - started)
     return found
 

@@ -12,10 +12,14 @@ from benchmarks.measure import ROOT
 from benchmarks.plot import format_short
 from benchmarks.replicas.parts import (
     BEFORE,
+    BEFORE_PACED,
     CAUGHT_UP,
     LIMIT_BYTES,
     MEANWHILE,
+    MEANWHILE_PACED,
     MEANWHILE_SLOWLY,
+    PACED,
+    PER_SECOND,
     RATED,
     SEND,
     SLOWLY,
@@ -102,7 +106,16 @@ def goals_of(lines: Lines) -> list[tuple[Goal, Spread | None]]:
     slowly = _paired(
         lines, ("catching up", MEANWHILE_SLOWLY), ("catching up", BEFORE), value_of("p99_seconds")
     )
-    title = f"The same with a limit of {format_short(LIMIT_BYTES / 1e6)} MB/s"
+    add(
+        f"An empty disk, beside {PER_SECOND} records a second, vs what the disk can take",
+        0.5,
+        lines.spread("catching up", PACED, OURS, _share_of_disk),
+    )
+    paced = _paired(
+        lines, ("catching up", MEANWHILE_PACED), ("catching up", BEFORE_PACED), value_of("p99_seconds")
+    )
+    add(f"One of {PER_SECOND} records a second meanwhile, 99 %, vs before", 2.0, paced, is_ceiling=True)
+    title = f"One record meanwhile with a limit of {format_short(LIMIT_BYTES / 1e6)} MB/s, 99 %, vs before"
     add(title, 2.0, slowly, is_ceiling=True)
     return found
 
@@ -163,6 +176,11 @@ def _catching_up_table(lines: Lines) -> str:
         ("one record before, 99 %", BEFORE, value_of("p99_seconds"), format_seconds),
         ("one record meanwhile, median", MEANWHILE, value_of("p50_seconds"), format_seconds),
         ("one record meanwhile, 99 %", MEANWHILE, value_of("p99_seconds"), format_seconds),
+        (f"copied beside {PER_SECOND} records a second, MB/s", PACED, _copied_per_second, _mb),
+        ("one of these before, median", BEFORE_PACED, value_of("p50_seconds"), format_seconds),
+        ("one of these before, 99 %", BEFORE_PACED, value_of("p99_seconds"), format_seconds),
+        ("one of these meanwhile, median", MEANWHILE_PACED, value_of("p50_seconds"), format_seconds),
+        ("one of these meanwhile, 99 %", MEANWHILE_PACED, value_of("p99_seconds"), format_seconds),
         ("copied with a limit, MB/s", SLOWLY, _copied_per_second, _mb),
         ("one record meanwhile, median", MEANWHILE_SLOWLY, value_of("p50_seconds"), format_seconds),
         ("one record meanwhile, 99 %", MEANWHILE_SLOWLY, value_of("p99_seconds"), format_seconds),

@@ -26,8 +26,31 @@ CAUGHT_UP, BEFORE, MEANWHILE = "an empty disk", "one record before", "one record
 LIMIT_BYTES: Final = 30_000_000
 """In a second, for a node that is not to disturb."""
 SLOWLY, MEANWHILE_SLOWLY = "an empty disk, slowly", "one record meanwhile, slowly"
-_WAYS: Final = ((None, CAUGHT_UP, MEANWHILE), (LIMIT_BYTES, SLOWLY, MEANWHILE_SLOWLY))
+PER_SECOND: Final = 100
+"""Records of a client that leaves the processor some rest."""
+PACED = "an empty disk, beside a hundred records a second"
+BEFORE_PACED, MEANWHILE_PACED = "a hundred a second, before", "a hundred a second, meanwhile"
 _BLOCK: Final = bytes(2**20)
+
+
+class _Way(NamedTuple):
+    """To fill an empty disk, while a client writes."""
+
+    case: str
+    meanwhile: str
+    before: str | None = None
+    """None: as in another case."""
+    per_second: int | None = None
+    """Records of the client. None: as many as are acknowledged, one after the other."""
+    limit_bytes: int | None = None
+    """That the node may copy in a second."""
+
+
+_WAYS: Final = (
+    _Way(CAUGHT_UP, MEANWHILE, BEFORE),
+    _Way(PACED, MEANWHILE_PACED, BEFORE_PACED, per_second=PER_SECOND),
+    _Way(SLOWLY, MEANWHILE_SLOWLY, limit_bytes=LIMIT_BYTES),
+)
 
 
 class Sizes(NamedTuple):
@@ -226,33 +249,37 @@ def measure_catching_up(bench: Bench) -> Iterator[Line]:
             leads = asking.leaders(_all(cluster), "one")[0]
             empty = next(number for number in cluster.addresses if number != leads)
             for number in range(1, sizes.rounds + 1):
-                for limit, caught_up, meanwhile in _WAYS:
-                    bench.report(f"catching up, round {number}: node {empty}, {caught_up}")
+                for way in _WAYS:
+                    bench.report(f"catching up, round {number}: node {empty}, {way.case}")
                     others = _all(cluster, but=empty)
-                    if limit is None:
-                        before = asking.latencies(others, "one", lambda done: done >= sizes.latencies)
-                        yield {**named, "case": BEFORE, "round": number, **_latency(before)}
+                    if way.before is not None:
+                        before = asking.latencies(
+                            others, "one", lambda done: done >= sizes.latencies, way.per_second
+                        )
+                        yield {**named, "case": way.before, "round": number, **_latency(before)}
                     cluster.lose(empty)
                     bring_to_disk()
                     disk = _disk_rate(bench.directory, sizes.kept_bytes)
                     started = time.perf_counter()
-                    cluster.start_one(empty, limit)
-                    found, there_seconds, seconds = _until_in_sync(others, started)
+                    cluster.start_one(empty, way.limit_bytes)
+                    found, there_seconds, seconds = _until_in_sync(others, started, way.per_second)
                     yield {
                         **named,
-                        "case": caught_up,
+                        "case": way.case,
                         "round": number,
                         "bytes": stored,
                         "there_seconds": there_seconds,
                         "seconds": seconds,
                         "disk_bytes_per_second": disk,
                     }
-                    yield {**named, "case": meanwhile, "round": number, **_latency(found)}
+                    yield {**named, "case": way.meanwhile, "round": number, **_latency(found)}
     finally:
         cluster.stop()
 
 
-def _until_in_sync(addresses: str, started: float) -> tuple[list[float], float, float]:
+def _until_in_sync(
+    addresses: str, started: float, per_second: int | None
+) -> tuple[list[float], float, float]:
     """Latencies until the node has everything; when the cluster knew of it again, and when it had
     everything."""
     import threading
@@ -267,7 +294,7 @@ def _until_in_sync(addresses: str, started: float) -> tuple[list[float], float, 
 
     watching = threading.Thread(target=watch)
     watching.start()
-    found = asking.latencies(addresses, "one", lambda _: not watching.is_alive())
+    found = asking.latencies(addresses, "one", lambda _: not watching.is_alive(), per_second)
     there_seconds, whole_seconds = seconds
     return found, there_seconds, whole_seconds
 

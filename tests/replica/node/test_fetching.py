@@ -245,3 +245,14 @@ def test_who_has_fallen_behind_alone_copies_as_fast_as_it_can(leader, fetchers):
     fetchers.follow(behind)
     eventually(lambda: behind.offset == 8 * MAX_PARTITION_BYTES)
     assert len([row for row in asked_of(leader, behind) if row.offset < 8 * MAX_PARTITION_BYTES]) == 8
+
+
+def test_who_copies_beside_others_asks_for_pieces(leader, fetchers):
+    """One record that is acknowledged would wait for whole answers. 0.2 s."""
+    behind = Follower(1, is_in_sync=False)
+    leader.sizes = {1: 2 * MAX_PARTITION_BYTES}
+    for each in (Follower(0), behind):
+        fetchers.follow(each)
+    eventually(lambda: behind.offset == 2 * MAX_PARTITION_BYTES)
+    rows = [row for row in asked_of(leader, behind) if row.offset < 2 * MAX_PARTITION_BYTES]
+    assert {row.max_bytes for row in rows} == {MAX_PARTITION_BYTES // 4}

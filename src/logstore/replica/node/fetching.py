@@ -35,10 +35,13 @@ MAX_WAIT_MS: Final = 500
 MAX_BYTES: Final = 10 * 1024 * 1024
 """Of one answer, as in Kafka: ``replica.fetch.response.max.bytes``."""
 MAX_PARTITION_BYTES: Final = 1024 * 1024
-_REST: Final = 0.75
+_REST: Final = 1.5
 """Who copies rests for so long, as a share of what it took of the processor itself, if others of the node are
-in sync: acknowledgements wait for them. With two cores for three nodes and the client, one record in a
-hundred takes 1.7 times as long as without copying, in place of 1.9, at nine tenths of the rate."""
+in sync: acknowledgements wait for them."""
+_PIECE_BYTES: Final = 256 * 1024
+"""Of a partition, at a time, in the same case. With two cores for three nodes and the client, one record in a
+hundred takes 2.2 to 2.4 times as long as without copying, in place of 2.9 to 3.3 times with pieces of a
+megabyte and half the rest, at seven tenths of the rate."""
 _PAUSE_SECONDS: Final = 0.05
 """Before the first attempt after one that brought nothing; each further one waits twice as long."""
 _LONGEST_PAUSE_SECONDS: Final = 1.0
@@ -283,8 +286,11 @@ class _Lane:
         replicas, soonest = self._due()
         planned = self._plan(replicas)
         wait_ms = min(MAX_WAIT_MS, math.ceil(soonest * 1000))
+        is_gentle = self.copies and self._fetchers.is_awaited
         if self._fetchers.limit.is_set:
             planned, rows, wait_ms = self._within_limit(planned, wait_ms)
+        elif is_gentle:
+            rows = _cut(planned, {each.replica for each in planned} - self._large, _PIECE_BYTES)
         else:
             rows = [each.row for each in planned]
         if not replicas:
@@ -299,7 +305,7 @@ class _Lane:
             outcomes = list(result.partitions)
         if self._take(planned, outcomes):
             self._pause, self._unreached_since = _PAUSE_SECONDS, None
-            if self.copies and self._fetchers.is_awaited:
+            if is_gentle:
                 time.sleep((time.thread_time() - began) * _REST)
             return 0.0
         if result is None and self._has_changed:  # the request was given up for one of more partitions
