@@ -15,6 +15,7 @@ from logstore.logdir.directory import LogDirectory
 from logstore.model import TopicPartition
 from logstore.store import store_of
 from logstore.testing import ManualClock, MemoryFiles
+from tests.logdir.helpers import note_opened
 
 PATH = "/store"
 CONFIG = StoreConfig(linger_ms=0, log_cleaner_enable=False)
@@ -47,15 +48,7 @@ def files():
 
 @pytest.fixture
 def opened(monkeypatch):
-    """The names of the logs that are opened."""
-    names, open_log = [], directory.open_log
-
-    def note(context, path, partition, *arguments, **options):
-        names.append(str(partition))
-        return open_log(context, path, partition, *arguments, **options)
-
-    monkeypatch.setattr(directory, "open_log", note)
-    return names
+    return note_opened(monkeypatch)
 
 
 def test_only_those_are_opened_that_are_asked_for(files, opened):

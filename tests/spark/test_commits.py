@@ -11,10 +11,10 @@ from logstore.errors import (
     UnsupportedVersionError,
 )
 from logstore.format.header import decode_header
-from logstore.logdir import directory
 from logstore.spark import commits, ledger
 from logstore.spark.commits import Outcome, opened, producer_id_of
 from logstore.spark.ledger import COMMITS_TOPIC, Done, Ledger, Prepared
+from tests.logdir.helpers import note_opened
 from tests.spark.staged import SINK, Place, dies, move_all, stop_at
 
 
@@ -103,13 +103,7 @@ def test_the_records_are_those_of_the_sinks_producer(place):
 def test_a_commit_opens_the_logs_that_it_writes_to(place, monkeypatch):
     place.create("many", partitions=30)
     place.commit(place.stage(ROWS, topic="many"))
-    opened, open_log = [], directory.open_log
-
-    def note(context, path, partition, *arguments, **options):
-        opened.append(str(partition))
-        return open_log(context, path, partition, *arguments, **options)
-
-    monkeypatch.setattr(directory, "open_log", note)
+    opened = note_opened(monkeypatch)
     place.commit(place.stage({7: [b"x"]}, topic="many", batch=1), batch=1)
     assert sorted(opened) == [f"{COMMITS_TOPIC}-0", "many-7"]
     assert place.values("many") == {number: ROWS.get(number, []) for number in range(30)} | {7: [b"x"]}

@@ -502,10 +502,7 @@ class PartitionCopy:
 
     def _meet_lost(self, view: LogView) -> None:
         """Meet segments that opening the log has missed: the earlier backup may have the only copy of them.
-
-        Raises:
-            CorruptionError: damage is not accepted.
-        """
+        Raises what :meth:`_meet_damage` does."""
         for base in self.log.recovery.lost_segments:
             finding = Finding(
                 kind=FindingKind.MISSING_SEGMENT,

@@ -60,7 +60,7 @@ from logstore.turns import flushed_at_a_time, take_turns
 from logstore.warning import inform
 
 _TRIES = 100
-"""So many times a partition is begun anew that is reopened meanwhile."""
+"""How often a partition is started over because it was reopened meanwhile."""
 
 _SHOWN_COUNT = 20
 """So many partitions are named in one line of the log."""

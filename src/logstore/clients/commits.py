@@ -88,7 +88,7 @@ class Commits:
         if isinstance(offsets, Record | SerializedRecord):
             values = {partition_of(offsets): offsets.offset + 1}
         elif offsets is None:
-            values = {each.partition: each.offset for each in self._positions if each.offset != NO_POSITION}
+            values = self._positions.offsets()
         elif isinstance(offsets, Mapping):
             values = offsets
         else:

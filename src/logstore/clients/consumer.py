@@ -628,7 +628,7 @@ class Consumer(BoundToProcess):
     def positions(self) -> dict[TopicPartition, int]:
         """The offset of the next record of each partition of which that is known."""
         self._check_usable()
-        return {each: offset for each, offset in self._positions.offsets().items() if offset != NO_POSITION}
+        return self._positions.offsets()
 
     def committed(
         self, partitions: Iterable[PartitionName] | None = None

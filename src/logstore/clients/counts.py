@@ -14,7 +14,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
-from logstore.clients.positions import NO_POSITION, Positions
+from logstore.clients.positions import Positions
 from logstore.clients.settings import DELIVERY_SECONDS
 from logstore.counting import BYTES, SECONDS, Histogram
 from logstore.errors import LogstoreError
@@ -103,8 +103,7 @@ class ConsumerCounts:
 
     def offsets(self) -> dict[TopicPartition, int]:
         """The next offset in each of its partitions, where that is known. From any thread."""
-        found = {} if self.positions is None else self.positions.offsets()
-        return {partition: offset for partition, offset in found.items() if offset != NO_POSITION}
+        return {} if self.positions is None else self.positions.offsets()
 
 
 class _Adds(Protocol):

@@ -221,8 +221,10 @@ class Positions:
         return tuple(self._all)
 
     def offsets(self) -> dict[TopicPartition, int]:
-        """The offset of the next record in each. From any thread: the table is copied in one step."""
-        return {partition: position.offset for partition, position in self._all.copy().items()}
+        """The offset of the next record in each where that is known. From any thread: the table is copied in
+        one step."""
+        found = {partition: position.offset for partition, position in self._all.copy().items()}
+        return {partition: offset for partition, offset in found.items() if offset != NO_POSITION}
 
     def move_last(self, position: Position) -> None:
         """The others are read before it is read again."""

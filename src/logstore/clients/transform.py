@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from logstore.arguments import check_callable, check_least, shown
 from logstore.broker.letters import OFFSET_HEADER, PARTITION_HEADER, REASON_HEADER, TOPIC_HEADER
 from logstore.clients.consumer import Consumer
+from logstore.clients.positions import partition_of
 from logstore.clients.producer import Producer
 from logstore.clients.transactions.transaction import Transaction
 from logstore.errors import FencedError, InvalidRecordError, LogstoreError, RetriableError, UsageError
@@ -239,39 +240,42 @@ class Transform:
     def _transform_batch(self, producer: Producer, source: _Source, records: list[Record]) -> None:
         """In one transaction. If the result of a record is refused, what comes before it, and its way to the
         dead-letter topic, are another transaction; and what comes after it is read again."""
-        refused: LogstoreError | None = None
+        refusal: _RefusedError | None = None
         while True:
+            transaction = producer.transaction()
             try:
-                self._transact(producer, source, records, refused)
+                self._transact(producer, transaction, source, records, refusal)
                 return
-            except _RefusedError as failure:
-                self._settle(failure.transaction, failure.error)
-                if failure.transaction.is_in_doubt:
-                    return  # it is to stop
-                source.seek_back(records[failure.number + 1 :])
-                records, refused = records[: failure.number + 1], failure.error
+            except _RefusedError as error:
+                refusal = error
+            self._settle(transaction, refusal.error)
+            if transaction.is_in_doubt:
+                return  # it is to stop
+            behind = next(number for number, each in enumerate(records, 1) if each is refusal.record)
+            source.seek_back(records[behind:])
+            records = records[:behind]
 
     def _transact(
-        self, producer: Producer, source: _Source, records: list[Record], refused: LogstoreError | None
+        self,
+        producer: Producer,
+        transaction: Transaction,
+        source: _Source,
+        records: list[Record],
+        refusal: _RefusedError | None,
     ) -> None:
-        """``refused``: why the target does not take what becomes of the last record.
+        """``refusal``: of what becomes of the last record.
 
         Raises:
             _RefusedError: the target does not take what becomes of a record, and the dead-letter topic will.
         """
         counts = Counter(transactions=1)
-        transaction = producer.transaction()
         asks_group = False
         try:
             with transaction:
-                for number, record in enumerate(records):
-                    if refused is not None and number == len(records) - 1:
-                        counts.update(self._bury(producer, record, refused))
-                        continue
-                    try:
-                        counts.update(self._transform_one(producer, record))
-                    except _TargetError as failure:
-                        raise _RefusedError(transaction, number, failure.error) from failure.error
+                for record in records if refusal is None else records[:-1]:
+                    counts.update(self._transform_one(producer, record))
+                if refusal is not None:
+                    counts.update(self._bury(producer, refusal.record, refusal.error))
                 asks_group = True
                 offsets = source.moved(records)
                 transaction.commit_offsets(source.consumer, offsets)
@@ -304,7 +308,7 @@ class Transform:
         """Send what becomes of a record.
 
         Raises:
-            _TargetError: the target does not take it, and the dead-letter topic will take the record.
+            _RefusedError: the target does not take it, and the dead-letter topic will take the record.
         """
         for attempt in range(self._retries + 1):
             try:
@@ -319,7 +323,7 @@ class Transform:
                 producer.send(self._target, value, key=key, headers=headers, timestamp_ms=timestamp_ms)
         except InvalidRecordError as error:
             if self._dead_letter_topic is not None:
-                raise _TargetError(error) from error
+                raise _RefusedError(record, error) from error
             error.add_note(
                 f"topic {self._target!r} refuses what became of {_place_of(record)}; "
                 "dead_letter_topic= would take such records"
@@ -359,7 +363,7 @@ class _Source:
 
     def take(self) -> list[Record]:
         """The next records, of as many partitions as have come together: a transaction costs about the same
-        for one record as for hundreds. None, if nothing comes."""
+        for one record as for hundreds. An empty list if nothing comes."""
         records: list[Record] = self.consumer.poll(timeout=_POLL_SECONDS)
         more: list[Record] = records
         while more and (left := self.consumer.config.max_poll_records - len(records)) > 0:
@@ -373,7 +377,7 @@ class _Source:
     def moved(self, records: list[Record]) -> dict[TopicPartition, int]:
         """The positions to commit with these records: theirs, and those that have changed. Of thousands of
         partitions few have."""
-        read = {_partition_of(record) for record in records}
+        read = {partition_of(record) for record in records}
         return {
             partition: offset
             for partition, offset in self.consumer.positions().items()
@@ -384,32 +388,19 @@ class _Source:
         """Read these again, where that is this worker's: the group may have given it to another."""
         first: dict[TopicPartition, int] = {}
         for record in records:
-            first.setdefault(_partition_of(record), record.offset)
+            first.setdefault(partition_of(record), record.offset)
         for partition, offset in first.items():
             if partition in self.consumer.assignment:
                 self.consumer.seek(partition, offset)
 
 
-class _TargetError(Exception):
+class _RefusedError(Exception):
     """The target does not take what becomes of a record."""
 
-    def __init__(self, error: InvalidRecordError) -> None:
+    def __init__(self, record: Record, error: InvalidRecordError) -> None:
         super().__init__(str(error))
+        self.record = record
         self.error = error
-
-
-class _RefusedError(Exception):
-    """The same, with its transaction, which is aborted, and the number of the record in its batch."""
-
-    def __init__(self, transaction: Transaction, number: int, error: InvalidRecordError) -> None:
-        super().__init__(str(error))
-        self.transaction = transaction
-        self.number = number
-        self.error = error
-
-
-def _partition_of(record: Record) -> TopicPartition:
-    return TopicPartition(str(record.topic), int(record.partition or 0))
 
 
 def _place_of(record: Record) -> str:

@@ -127,7 +127,6 @@ class LogDirectory:
         self._lock = threading.RLock()
         self._topics = TopicTable(self._files, self.context.home, self.config.topic)
         self._logs: dict[TopicPartition, Log] = {}
-        self._opens_when_asked = opens_when_asked
         self._unasked: set[TopicPartition] = set()
         """Partitions that are as a clean stop has left them, and were not asked for."""
         self.damaged: dict[TopicPartition, LogstoreError] = {}
@@ -144,7 +143,7 @@ class LogDirectory:
         prepare_directory(self._files, self.path, create=create)
         try:
             self.context.home.acquire(timeout)
-            self._load(on_progress)
+            self._load(on_progress, opens_when_asked=opens_when_asked)
             self._start_background()
         except BaseException:
             self._abandon()
@@ -182,7 +181,7 @@ class LogDirectory:
 
     # Opening
 
-    def _load(self, on_progress: OnProgress | None) -> None:
+    def _load(self, on_progress: OnProgress | None, *, opens_when_asked: bool) -> None:
         """Open the logs. First reads everything that may be refused: a store that does not open is not
         changed."""
         entries = self._files.list_directory(self.path)
@@ -202,7 +201,7 @@ class LogDirectory:
             for topic in self._topics.live()
             for number in topic.held_partitions
         ]
-        if self.was_clean and self._opens_when_asked:
+        if self.was_clean and opens_when_asked:
             self._unasked.update(partition for partition, _ in wanted)
         else:
             self._open_logs(wanted, on_progress)

@@ -97,6 +97,8 @@ class SegmentFiles(NamedTuple):
     """Offsets of the producer snapshots, ascending."""
     with_aborted: frozenset[int]
     """The bases of the segments with a transaction index."""
+    lost: list[int]
+    """The bases of segments that were lost, ascending: their indexes are there."""
 
 
 def clean_leftovers(
@@ -105,12 +107,11 @@ def clean_leftovers(
     found: Sequence[str] | None = None,
     *,
     durable_end: int = 0,
-    lost: list[int] | None = None,
 ) -> SegmentFiles:
     """Finish or undo what a crash interrupted, and return what remains. ``.tmp`` files are removed: they were
     never renamed, so their writes did not finish. ``found`` are the names of all files in the directory, if
     the caller has just listed them. ``durable_end``: index files without a log, between segments and below
-    this offset, say that a segment was lost. They stay, and are warned of; its base goes to ``lost``."""
+    this offset, say that a segment was lost. They stay, and are warned of."""
     if found is None:
         found = list_files(files, directory)
     _remove_all(files, directory, [name for name in found if name.endswith(TEMPORARY_SUFFIX)])
@@ -123,12 +124,9 @@ def clean_leftovers(
         files.flush_directory(directory)
         names = list_segment_files(files, directory)
     bases = segment_bases(names)
-    with_aborted, orphans = _sort_out_orphans(files, directory, names, bases, durable_end)
-    if orphans:
-        _tell_lost(directory, orphans)
-        if lost is not None:
-            lost[:] = orphans
-    return SegmentFiles(bases, snapshot_offsets(names), with_aborted)
+    with_aborted, lost = _sort_out_orphans(files, directory, names, bases, durable_end)
+    _tell_lost(directory, lost)
+    return SegmentFiles(bases, snapshot_offsets(names), with_aborted, list(lost))
 
 
 def _remove_all(files: Files, directory: str, names: Sequence[str]) -> None:

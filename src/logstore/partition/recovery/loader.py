@@ -116,7 +116,7 @@ class Loader:
             self._tell_deletion(left)
 
     def _load(self, names: Sequence[str]) -> LoadedLog:
-        self._found = self._clean_leftovers(names)
+        self._clean_leftovers(names)
         self._is_unwritten = has_failed_flush(self.files, self.directory, names)
         segments, log_end_offset = self._load_segments(self._found.bases)
         if self._stored.epochs is None and not self._was_all_read(segments):
@@ -150,9 +150,10 @@ class Loader:
             self._stored.cuts,
         )
 
-    def _clean_leftovers(self, names: Sequence[str] | None = None) -> SegmentFiles:
-        durable_end, lost = 0 if self.accept_loss else self.recovery_point, self.report.lost_segments
-        return clean_leftovers(self._left, self.directory, names, durable_end=durable_end, lost=lost)
+    def _clean_leftovers(self, names: Sequence[str] | None = None) -> None:
+        durable_end = 0 if self.accept_loss else self.recovery_point
+        self._found = clean_leftovers(self._left, self.directory, names, durable_end=durable_end)
+        self.report.lost_segments = self._found.lost
 
     def _tell_deletion(self, left: Removals) -> None:
         """Log one line about everything removed; a warning, if cut bytes may have been durable."""
@@ -192,12 +193,11 @@ class Loader:
                     overflowed = int(error.args[0])
             split_segment(self.files, self.directory, overflowed)
             self.report.split_segments += 1
-            self._found = self._clean_leftovers()
+            self._clean_leftovers()
             bases = self._found.bases
 
     def _find_overflow(self, bases: list[int]) -> int | None:
-        """The base of a sealed segment with offsets out of its indexes' reach (from very old brokers), or
-        None."""
+        """The base of a sealed segment with offsets out of its indexes' reach, as of old brokers; or None."""
         for base, next_base in pairwise(bases):
             may_overflow = next_base - base - 1 > MAX_RELATIVE_OFFSET  # else the names tell that it does not
             if may_overflow and self._last_offset(base) - base > MAX_RELATIVE_OFFSET:
