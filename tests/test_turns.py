@@ -11,7 +11,7 @@ import logstore
 from logstore.config import StoreConfig
 from logstore.errors import ClosedError, StorageError
 from logstore.files import OsFile, OsFiles
-from logstore.logdir import directory, upkeep
+from logstore.logdir import open_logs, upkeep
 from logstore.logdir.upkeep import for_each
 from logstore.partition.state.home import LogHome
 from logstore.turns import Bell, OtherThreads, take_turns
@@ -154,7 +154,7 @@ def test_an_open_that_is_interrupted_twice_has_its_directory_until_nobody_change
     for log in store.create_topic("t", partitions=4):
         log.extend([b"v"])
     store._directory.abandon()
-    here, load, release = threading.current_thread(), directory.open_log, LogHome.release
+    here, load, release = threading.current_thread(), open_logs.open_log, LogHome.release
     busy, released = [], []
 
     def load_slowly(*args, **options):
@@ -171,7 +171,7 @@ def test_an_open_that_is_interrupted_twice_has_its_directory_until_nobody_change
         release(home)
 
     with monkeypatch.context() as patch:
-        patch.setattr(directory, "open_log", load_slowly)
+        patch.setattr(open_logs, "open_log", load_slowly)
         patch.setattr(LogHome, "release", note_release)
         with pytest.raises(KeyboardInterrupt):
             logstore.open(tmp_path)

@@ -36,12 +36,9 @@ from logstore.format.names import (
     check_topic_name,
 )
 from logstore.logdir.catalogue import MAX_PARTITIONS
-from logstore.logdir.directory import (
-    LogDirectory,
-    OnProgress,
-    check_partition_count,
-)
+from logstore.logdir.directory import LogDirectory, check_partition_count
 from logstore.logdir.held import check_numbers, shown_numbers
+from logstore.logdir.open_logs import OnProgress
 from logstore.logdir.topics import NewTopic
 from logstore.model import (
     BoundToProcess,

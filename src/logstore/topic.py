@@ -20,9 +20,7 @@ from logstore.errors import (
     UsageError,
 )
 from logstore.format.batch import NewBatch
-from logstore.logdir.directory import (
-    LogDirectory,
-)
+from logstore.logdir.directory import LogDirectory
 from logstore.logdir.held import not_held
 from logstore.logdir.placement import Placement
 from logstore.model import (

@@ -207,7 +207,7 @@ def test_it_tells_of_logins_that_fail(tmp_path, monkeypatch, capsysbinary, is_au
 
 def test_a_long_opening_tells_how_far_it_is(monkeypatch, capsys):
     from logstore.cli import remarks
-    from logstore.logdir.directory import OpenProgress
+    from logstore.logdir.open_logs import OpenProgress
 
     seconds = iter([0.0, 0.1, 2.1, 2.1, 2.2, 4.2, 4.2])
     tell = remarks.of_opening("shop", now=lambda: next(seconds))

@@ -245,8 +245,8 @@ BUGS = (
                 "self.context.home.ensure_recovery_point(self.partition)",
             ),
             Change(
-                "logdir.directory:LogDirectory._complete",
-                "self.context.home.ensure_recovery_points(partitions)",
+                "logdir.open_logs:OpenLogs.open_new",
+                "self._context.home.ensure_recovery_points(partitions)",
             ),
         ),
         StoreScenario(actions=("create", "write", "roll", "write")),

@@ -55,7 +55,8 @@ def test_so_can_one_whose_reopening_was_interrupted_at_its_end(tmp_path):
 
     with logstore.open(tmp_path / "store") as store:
         store.create_topic("t").append(b"v", flush=True)
-        store._directory._logs = Logs(store._directory._logs)
+        logs = store._directory._open
+        logs.by_partition = Logs(logs.by_partition)
         with pytest.raises(KeyboardInterrupt):
             store["t"].reopen(0)
         assert list(store.damaged) == [TopicPartition("t", 0)]

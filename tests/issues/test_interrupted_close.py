@@ -53,7 +53,7 @@ def test_between_the_logs_of_a_store(store, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("logstore.logdir.directory.for_each", some)
+        patch.setattr("logstore.logdir.open_logs.for_each", some)
         with pytest.raises(KeyboardInterrupt):
             store.close()
     assert (first.is_closed, last.is_closed) == (True, False)

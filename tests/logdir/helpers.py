@@ -12,7 +12,7 @@ import logstore
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import StorageError
 from logstore.files import OsFile, OsFiles
-from logstore.logdir import directory
+from logstore.logdir import open_logs
 from logstore.testing import ManualClock
 from tests.file_operations import BY_PATH
 
@@ -243,11 +243,11 @@ def kept_config(**settings):
 
 def note_opened(monkeypatch):
     """The names of the logs that are opened from now on, in a list that grows."""
-    names, open_log = [], directory.open_log
+    names, open_log = [], open_logs.open_log
 
     def note(context, path, partition, *arguments, **options):
         names.append(str(partition))
         return open_log(context, path, partition, *arguments, **options)
 
-    monkeypatch.setattr(directory, "open_log", note)
+    monkeypatch.setattr(open_logs, "open_log", note)
     return names

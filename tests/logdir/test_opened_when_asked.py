@@ -10,7 +10,7 @@ import logstore
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import CorruptionError, LogstoreError, StorageError, UnknownTopicError
 from logstore.files import read_whole_file, write_small_file
-from logstore.logdir import directory
+from logstore.logdir import open_logs
 from logstore.logdir.directory import LogDirectory
 from logstore.model import TopicPartition
 from logstore.store import store_of
@@ -103,7 +103,7 @@ def test_what_could_not_be_reopened_is_not_opened_as_if_nothing_had_been(files, 
 
     with open_when_asked(files) as store:
         with monkeypatch.context() as patch:
-            patch.setattr(directory, "open_log", refuse)
+            patch.setattr(open_logs, "open_log", refuse)
             with pytest.raises(StorageError):
                 store["t"].reopen(4)
         with pytest.raises(StorageError):

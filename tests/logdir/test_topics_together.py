@@ -6,7 +6,7 @@ from logstore.errors import DiskFullError, InvalidTopicError, StorageError, Topi
 from logstore.files import OsFile, OsFiles
 from logstore.logdir import directory as directory_module
 from logstore.logdir.catalogue import CatalogueWriter, TopicEntry
-from logstore.logdir.directory import LogDirectory
+from logstore.logdir.open_logs import OpenLogs
 from logstore.logdir.topics import NewTopic
 from logstore.model import Role, TopicPartition
 from tests.logdir.helpers import crash, open_store
@@ -58,7 +58,7 @@ def test_an_id_is_given_once(tmp_path):
 
 def test_what_the_disk_refuses_is_undone_and_the_others_are_made(tmp_path, monkeypatch):
     monkeypatch.setattr(directory_module, "CREATED_AT_A_TIME", 2)
-    open_log = LogDirectory._open_log
+    open_log = OpenLogs._open
 
     def refuse(self, partition, *args, **options):
         if partition.topic == "d":
@@ -67,7 +67,7 @@ def test_what_the_disk_refuses_is_undone_and_the_others_are_made(tmp_path, monke
 
     with open_store(tmp_path / "store") as store:
         with monkeypatch.context() as patched:
-            patched.setattr(LogDirectory, "_open_log", refuse)
+            patched.setattr(OpenLogs, "_open", refuse)
             made = store.directory.create_topics([new(name) for name in "abcde"])
         assert {name for name, entry in made.items() if isinstance(entry, StorageError)} == {"c", "d"}
         assert list(store) == ["a", "b", "e"]

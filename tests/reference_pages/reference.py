@@ -46,7 +46,7 @@ PAGES: dict[str, tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
             ("logstore.clients.groups.resetting", ("ResetTo", "OffsetReset")),
             ("logstore.logdir.cleaner", ("LogCleaner",)),
             ("logstore.logdir.cleaning", ("CleanerStatus",)),
-            ("logstore.logdir.directory", ("OpenProgress",)),
+            ("logstore.logdir.open_logs", ("OpenProgress",)),
             ("logstore.exchange.handover", ("handover",)),
             ("logstore.exchange.report", ("HandoverReport", "HandedPartition", "HandoverProgress")),
             ("logstore.wire.listener.listener", ("Listener",)),

@@ -25,7 +25,7 @@ from logstore.clock import Clock
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import UsageError
 from logstore.files import Files, PathLike
-from logstore.logdir.directory import OnProgress
+from logstore.logdir.open_logs import OnProgress
 from logstore.model import BoundToProcess, Isolation
 from logstore.serializing import DecoderChoice, EncoderChoice
 from logstore.store import Store

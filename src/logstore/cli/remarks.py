@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from logstore.cli import streams
 
 if TYPE_CHECKING:
-    from logstore.logdir.directory import OpenProgress
+    from logstore.logdir.open_logs import OpenProgress
 
 _BETWEEN_SECONDS: Final = 2.0
 

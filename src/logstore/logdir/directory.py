@@ -1,7 +1,7 @@
 """A directory of topics, open for writing: the partitions of each, and the background work.
 
-Knows which logs are open and which could not be opened. :mod:`~logstore.logdir.topics` knows what a topic is
-on disk; the logs know records.
+Which logs are open, and which could not be opened, :mod:`~logstore.logdir.open_logs` knows; what a topic is
+on disk, :mod:`~logstore.logdir.topics`; the logs know records.
 
 Lock: ``_lock`` guards the topics and the table of logs. It is held while a topic is created, grown or
 deleted, a partition is reopened or the store is closed, so background work must not wait for it.
@@ -11,25 +11,19 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import closing, nullcontext, suppress
-from copy import copy
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from itertools import chain
-from time import perf_counter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from logstore.arguments import check_callback, check_flag, did_you_mean, plain_text, shown
-from logstore.clock import Clock, SystemClock
+from logstore.clock import Clock
 from logstore.config import StoreConfig, TopicConfig, check_topic_config
 from logstore.errors import (
     ClosedError,
     CorruptionError,
     DiskFullError,
     LogstoreError,
-    ReopenRequiredError,
-    RetriableError,
     StorageError,
     UnknownTopicError,
     UsageError,
@@ -41,7 +35,6 @@ from logstore.logdir.catalogue import MAX_PARTITIONS, TopicEntry
 from logstore.logdir.held import check_numbers, not_held
 from logstore.logdir.identity import (
     BACKUP_NAME,
-    check_topic_id,
     end_being_backup,
     ensure_identity,
     is_brokers_directory,
@@ -50,42 +43,23 @@ from logstore.logdir.identity import (
     missing_directory,
     prepare_directory,
 )
+from logstore.logdir.open_logs import OnProgress, OpenLogs
 from logstore.logdir.reserve import RESERVE_NAME, Reserve
 from logstore.logdir.topics import NewTopic, TopicTable
 from logstore.logdir.upkeep import Upkeep, check_not_within, flush_each, for_each
 from logstore.model import Role, TopicPartition
-from logstore.partition.log import Log, open_log
-from logstore.partition.recovery.loaded import RecoveryReport
+from logstore.partition.log import Log
 from logstore.partition.state.context import LogContext, make_context
 from logstore.partition.state.home import NODE_NAME
-from logstore.turns import WORTH_THREADS_SECONDS, OtherThreads, flushed_at_a_time, take_turns
-from logstore.warning import inform, warn
+from logstore.warning import inform
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from logstore.logdir.cleaner import LogCleaner
     from logstore.logdir.scrub import Scrubber
     from logstore.partition.checking.findings import VerifyReport
     from logstore.partition.cleaning.reports import CompactionReport, OnCompactionProgress
 
 
-class OpenProgress(NamedTuple):
-    """How far opening has come; given to the ``on_progress`` of :func:`logstore.open`."""
-
-    done_count: int
-    total_count: int
-    partition: TopicPartition
-    """The partition that was just opened."""
-    report: RecoveryReport | None
-    """What recovery found and did; None if the partition could not be opened."""
-
-
-OnProgress = Callable[[OpenProgress], None]
-
-_LEAST_PAUSE_MS: Final = 1_000
-_PAUSE_FACTOR: Final = 10
-"""A partition without room is tried again after so many times as long as the last attempt took."""
 CREATED_AT_A_TIME: Final = 64
 """Topics. The lock is held meanwhile: for some tenths of a second."""
 
@@ -126,16 +100,10 @@ class LogDirectory:
         self._files = self.context.files
         self._lock = threading.RLock()
         self._topics = TopicTable(self._files, self.context.home, self.config.topic)
-        self._logs: dict[TopicPartition, Log] = {}
-        self._unasked: set[TopicPartition] = set()
-        """Partitions that are as a clean stop has left them, and were not asked for."""
-        self.damaged: dict[TopicPartition, LogstoreError] = {}
-        """Partitions that could not be opened, with the errors. The others work."""
-        self._try_again_ms: dict[TopicPartition, int] = {}
-        """Before then those without room are not opened again."""
+        self._open = OpenLogs(self.context, self._topics)
         self._reserve = Reserve(self._files, self.path, self.config.disk_reserve_bytes)
         self.context.home.make_room = self._reserve.give_up
-        self._upkeep = Upkeep(self.context, self._usable_logs, self._lock, self._reserve)
+        self._upkeep = Upkeep(self.context, self._open.usable, self._lock, self._reserve)
         self._cleaner: LogCleaner | None = None
         self._gone: list[str] = []  # directories of deleted topics, under their new names
         self._is_closed = False
@@ -154,11 +122,9 @@ class LogDirectory:
         if self.config.scrub_interval_ms >= 0:
             from logstore.logdir.scrub import Scrubber  # most stores do not need it
 
-            self._scrubber = Scrubber(self.context, self._usable_logs)
+            self._scrubber = Scrubber(self.context, self._open.usable)
             self._scrubber.start()
-        with self._lock:
-            for topic in self._topics.live():
-                self._start_cleaner_for(topic)
+        self._start_cleaner_for(self.catalogue.values())
 
     @property
     def damage_found(self) -> Mapping[TopicPartition, VerifyReport]:
@@ -175,8 +141,8 @@ class LogDirectory:
                 self._cleaner = LogCleaner(self.context, self.logs)
             return self._cleaner
 
-    def _start_cleaner_for(self, topic: TopicEntry) -> None:
-        if self.config.log_cleaner_enable and topic.config.compacts:
+    def _start_cleaner_for(self, topics: Iterable[TopicEntry]) -> None:
+        if self.config.log_cleaner_enable and any(topic.config.compacts for topic in topics):
             self.cleaner.start()
 
     # Opening
@@ -195,166 +161,28 @@ class LogDirectory:
         if self._reserve.may_exist:
             self._reserve.give()
         self.was_clean = self.context.home.take_clean_marker(names)
-        self._topics.finish_interrupted()
         wanted = [
             (TopicPartition(topic.name, number), topic)
-            for topic in self._topics.live()
+            for topic in self._topics.finish_interrupted()
             for number in topic.held_partitions
         ]
         if self.was_clean and opens_when_asked:
-            self._unasked.update(partition for partition, _ in wanted)
+            self._open.leave_unasked(wanted)
         else:
-            self._open_logs(wanted, on_progress)
-        self._store_what_was_checked()
+            self._open.open_all(wanted, on_progress, was_clean=self.was_clean)
         if self._reserve.may_exist:
             self._reserve.keep()
-
-    def _store_what_was_checked(self) -> None:
-        """Without room for it, the next open checks the logs once more. But a log from elsewhere gets its
-        first recovery point before anything is appended to it."""
-        home = self.context.home
-        try:
-            home.store_checkpoints()
-        except DiskFullError as error:
-            if not all(home.is_point_stored(partition) for partition in self._logs):
-                raise
-            warn("how far the logs were checked is stored when there is room: %s", error)
-
-    def _open_logs(
-        self, wanted: list[tuple[TopicPartition, TopicEntry]], on_progress: OnProgress | None
-    ) -> None:
-        """Open the partitions; after an unclean stop several at a time. Damage in one does not affect the
-        others. On a clock set by hand, opens one after the other, so that tests are repeatable."""
-        count = self.config.num_recovery_threads_per_data_dir
-        has_threads = isinstance(self.context.clock, SystemClock) and count > 1
-        if self.was_clean or not has_threads or len(wanted) < 2:
-            opened: Iterable[Log | None] = map(self._try_open, wanted)
-            self._collect(wanted, opened, on_progress)
-            return
-        with OtherThreads(count, "logstore-recovery") as threads:
-            self._collect(wanted, _map_all(threads, self._try_open, wanted), on_progress)
-
-    def _collect(
-        self,
-        wanted: list[tuple[TopicPartition, TopicEntry]],
-        opened: Iterable[Log | None],
-        on_progress: OnProgress | None,
-    ) -> None:
-        with closing(self._settled(opened)) as settled:
-            for number, ((partition, _), log) in enumerate(zip(wanted, settled, strict=True), 1):
-                if log is not None:
-                    self._logs[partition] = log
-                if on_progress is not None:
-                    report = log.recovery if log is not None else None
-                    on_progress(OpenProgress(number, len(wanted), partition, report))
-
-    def _settled(self, opened: Iterable[Log | None]) -> Generator[Log | None]:
-        """The logs, in their order, when what recovery has found in them is durable. As soon as that takes
-        long, several are flushed at a time, while others are read."""
-        logs = iter(opened)
-        takes_long = False
-        for log in logs:
-            if log is None or log.writer.unsettled is None:
-                yield log
-                continue
-            if takes_long and (at_a_time := flushed_at_a_time(self._files)) > 1:
-                yield from self._settled_beside(chain([log], logs), at_a_time)
-                return
-            started = perf_counter()
-            settled = self._settle(log)
-            takes_long = perf_counter() - started > WORTH_THREADS_SECONDS
-            yield settled
-
-    def _settled_beside(self, logs: Iterable[Log | None], at_a_time: int) -> Generator[Log | None]:
-        """The same, in other threads."""
-        with OtherThreads(at_a_time, "logstore-settle") as threads:
-            waiting: deque[Future[Log | None]] = deque()
-            for log in logs:
-                waiting.append(self._begin_to_settle(threads, log))
-                while waiting[0].done() or len(waiting) > 2 * at_a_time:
-                    yield waiting.popleft().result()
-                    if not waiting:
-                        break
-            while waiting:
-                yield waiting.popleft().result()
-
-    def _begin_to_settle(self, threads: OtherThreads, log: Log | None) -> Future[Log | None]:
-        """Let a thread settle the log, if there is anything to settle. If the system grants no more, those
-        that there are finish what they were given, which may include this log, and this thread does the rest.
-        """
-        if log is None or log.writer.unsettled is None:
-            return _done(log)
-        try:
-            return threads.submit(self._settle, log)
-        except RuntimeError:
-            threads.finish()
-            return _done(self._settle(log))
-
-    def _settle(self, log: Log) -> Log | None:
-        try:
-            log.writer.settle()
-        except LogstoreError as error:
-            self._note_damage(log.partition, error)
-            return None
-        return log
-
-    def _try_open(self, wanted: tuple[TopicPartition, TopicEntry]) -> Log | None:
-        partition, topic = wanted
-        try:
-            return self._open_log(partition, topic, is_clean=self.was_clean, settle=False)
-        except LogstoreError as error:
-            self._note_damage(partition, error)
-            return None
-
-    def _note_damage(self, partition: TopicPartition, error: LogstoreError) -> None:
-        warn("%s cannot be opened: %s", partition, error)
-        self.damaged[partition] = without_frames(error)
-
-    def _open_log(
-        self,
-        partition: TopicPartition,
-        topic: TopicEntry,
-        *,
-        is_clean: bool,
-        accept_loss: bool = False,
-        settle: bool = True,
-    ) -> Log:
-        directory = self._topics.directory_of(partition)
-        try:
-            check_topic_id(self._files, directory, topic.name, topic.topic_id)
-            log = open_log(
-                self.context,
-                directory,
-                partition,
-                topic.config,
-                is_clean=is_clean,
-                accept_loss=accept_loss,
-                is_foreign=topic.name in self._topics.adopted,
-            )
-            if settle:
-                self._settle_or_abandon(log)
-            return log
-        except StorageError:
-            if self._files.is_directory(directory):
-                raise
-            raise missing_directory(self._files, self.path, partition) from None
-
-    @staticmethod
-    def _settle_or_abandon(log: Log) -> None:
-        try:
-            log.writer.settle()
-        except BaseException:
-            log.abandon()
-            raise
 
     # Logs
 
     def logs(self) -> list[Log]:
         """Every open log."""
-        return list(self._logs.copy().values())
+        return self._open.all()
 
-    def _usable_logs(self) -> list[Log]:
-        return [log for log in self.logs() if not log.needs_reopen and not log.is_closed]
+    @property
+    def damaged(self) -> dict[TopicPartition, LogstoreError]:
+        """Partitions that could not be opened, with the errors. The others work."""
+        return self._open.damaged
 
     def enforce_retention(self, *, dry_run: bool = False) -> dict[TopicPartition, int]:
         """See :meth:`Upkeep.enforce_retention`."""
@@ -435,47 +263,15 @@ class LogDirectory:
         """
         if self._is_closed or self.context.fork_flag.is_forked:  # each request asks, more than once
             self.check_open()
-        log = self._logs.get(partition)
+        log = self._open.by_partition.get(partition)
         if log is not None:
             return log
         with self._lock:
-            if partition in self._logs:
-                return self._logs[partition]
-            if partition in self._unasked:
-                return self._open_asked_locked(partition)
-            if partition in self.damaged:
-                return self._try_again_locked(partition)
+            log = self._open.find(partition)
+            if log is not None:
+                return log
             self._check_held(partition)
         raise UnknownTopicError(f"there is no partition {partition} in {self.path}")
-
-    def _open_asked_locked(self, partition: TopicPartition) -> Log:
-        try:
-            log = self._open_log(partition, self._topics.entries[partition.topic], is_clean=True)
-        except LogstoreError as error:
-            self._note_damage(partition, error)
-            self._unasked.remove(partition)
-            raise
-        self._logs[partition] = log
-        self._unasked.remove(partition)
-        if not log.recovery.was_clean:  # it was not as the clean stop has left it
-            self._store_what_was_checked()
-        return log
-
-    def _try_again_locked(self, partition: TopicPartition) -> Log:
-        """Open a partition that could not be opened for lack of room, but do not spend all the time on it."""
-        error = self.damaged[partition]
-        began_ms = self.context.clock.monotonic_ms()
-        if not isinstance(error, DiskFullError) or began_ms < self._try_again_ms.get(partition, 0):
-            raise copy(error)  # else it would collect the frames of every caller
-        try:
-            log = self.reopen(partition)
-        except LogstoreError:
-            ended_ms = self.context.clock.monotonic_ms()
-            pause_ms = max(_LEAST_PAUSE_MS, _PAUSE_FACTOR * (ended_ms - began_ms))
-            self._try_again_ms[partition] = ended_ms + pause_ms
-            raise
-        inform("%s is open, now that there is room", partition)
-        return log
 
     def _check_held(self, partition: TopicPartition) -> None:
         """
@@ -560,8 +356,7 @@ class LogDirectory:
             for entry in entries:
                 self._topics.undo(entry.name)
             raise
-        for topic in live:
-            self._start_cleaner_for(topic)
+        self._start_cleaner_for(live)
         return live
 
     def _check_ours(self, what: str) -> None:
@@ -578,26 +373,13 @@ class LogDirectory:
             )
 
     def _complete(self, made: Sequence[tuple[TopicEntry, Sequence[int]]]) -> list[TopicEntry]:
-        """Open the logs of new partitions, by their topics and numbers, and only then show them: no interrupt
-        can leave a visible topic without its logs."""
-        opened: dict[TopicPartition, Log] = {}
-        topics = {topic.name: topic for topic, _ in made}
-
-        def open_new(partition: TopicPartition) -> None:
-            opened[partition] = self._open_log(partition, topics[partition.topic], is_clean=False)
-
-        try:
-            partitions = [TopicPartition(topic.name, number) for topic, numbers in made for number in numbers]
-            take_turns(open_new, partitions, at_a_time=flushed_at_a_time(self._files))
-            self.context.home.ensure_recovery_points(partitions)
-            self._logs.update({partition: opened[partition] for partition in partitions})  # in this order
-            return self._topics.finish([topic for topic, _ in made])
-        except BaseException:
-            if not all(self._shows(topic.name, numbers) for topic, numbers in made):
-                for partition, log in opened.items():
-                    self._logs.pop(partition, None)
-                    log.abandon()
-            raise
+        """Open the logs of new partitions, given by their topics and numbers, and show them."""
+        wanted = {TopicPartition(topic.name, number): topic for topic, numbers in made for number in numbers}
+        return self._open.open_new(
+            wanted,
+            show=lambda: self._topics.finish([topic for topic, _ in made]),
+            is_shown=lambda: all(self._shows(topic.name, numbers) for topic, numbers in made),
+        )
 
     def _shows(self, name: str, numbers: Sequence[int]) -> bool:
         """Whether the topic is there with these partitions."""
@@ -682,14 +464,14 @@ class LogDirectory:
                     f"partition {number} is the only one of topic {name!r} that {self.path} holds; "
                     "delete_topic() removes the topic"
                 )
-            log = self._logs.get(partition)
+            log = self._open.by_partition.get(partition)
             topic = self._store_letting_go(topic, number)
             inform(
                 "let go partition %s, %d bytes: let_go()",
                 partition,
                 log.written_bytes if log is not None else 0,
             )
-            self._drop(partition)
+            self._open.drop(partition)
             topic, renamed = self._topics.take_out_parts(topic)
             self._gone += renamed
         self._remove_later(topic, renamed)
@@ -709,17 +491,9 @@ class LogDirectory:
             renamed = self._topics.rename_away(topic, [partition])
         finally:
             if not self._files.is_directory(self._topics.directory_of(partition)):
-                self._drop(partition)
+                self._open.drop(partition)
                 self.damaged[partition] = missing_directory(self._files, self.path, partition)
         self._topics.remove_directories(renamed)
-
-    def _drop(self, partition: TopicPartition) -> None:
-        """Forget the log of a partition that is being removed."""
-        log = self._logs.pop(partition, None)
-        if log is not None:
-            log.abandon(is_removed=True)
-        self.damaged.pop(partition, None)
-        self._unasked.discard(partition)
 
     def _remove_later(self, topic: TopicEntry, directories: list[str]) -> None:
         self.context.scheduler.after(
@@ -741,13 +515,13 @@ class LogDirectory:
         self.check_not_of_cluster(f"topic {name!r} is not configured here")
         with self._lock:
             topic = self.topic(name)
-            logs = [log for log in self._usable_logs() if log.partition.topic == name]
+            logs = [log for log in self._open.usable() if log.partition.topic == name]
             if config.compacts and not topic.config.compacts:
                 self._begin_to_compact(logs, topic, config)
             topic = self._topics.configure(topic, config)
             for log in logs:
                 log.reconfigure(config)
-            self._start_cleaner_for(topic)
+            self._start_cleaner_for([topic])
             return topic
 
     def _begin_to_compact(self, logs: list[Log], topic: TopicEntry, config: TopicConfig) -> None:
@@ -768,7 +542,7 @@ class LogDirectory:
         with self._lock:
             topic = self.topic(name)
             self.check_not_of_cluster(f"topic {name!r} is not deleted here", f"delete_topic({name!r})")
-            size_bytes = sum(log.written_bytes for log in self._usable_logs() if log.partition.topic == name)
+            size_bytes = sum(log.written_bytes for log in self._open.usable() if log.partition.topic == name)
             aside = self._begin_deletion(topic)
             inform(
                 "deleted topic %r, %d partitions, %d bytes: delete_topic()",
@@ -777,7 +551,7 @@ class LogDirectory:
                 size_bytes,
             )
             for number in topic.held_partitions:
-                self._drop(TopicPartition(name, number))
+                self._open.drop(TopicPartition(name, number))
             if aside:
                 self._topics.take_out_aside(topic, aside)
                 return
@@ -841,34 +615,7 @@ class LogDirectory:
         with self._lock:
             topic = self.topic(partition.topic)
             self._check_held(partition)
-            old = self._logs.get(partition)
-            if old is not None:
-                with suppress(StorageError) if accept_loss else nullcontext():
-                    old.writer.write_gathered()
-            try:
-                self._unasked.discard(partition)
-                if old is not None:
-                    old.abandon()
-                log = self._open_log(partition, topic, is_clean=False, accept_loss=accept_loss)
-                self.damaged.pop(partition, None)
-                self._logs[partition] = log  # last: until then callers get the closed one
-            except BaseException as error:
-                if old is not None:
-                    old.abandon()  # again: an interrupt may have come before it was done
-                self._logs.pop(partition, None)
-                self.damaged[partition] = self._why_not_open(partition, error)
-                raise
-            return log
-
-    def _why_not_open(self, partition: TopicPartition, error: BaseException) -> LogstoreError:
-        """The error for users of a partition that could not be reopened."""
-        if isinstance(error, LogstoreError):
-            return copy(error)  # without the frames of the one that is raised
-        return ReopenRequiredError(
-            None,
-            f"{partition} must be reopened: opening it was interrupted ({type(error).__name__})",
-            self._topics.directory_of(partition),
-        )
+            return self._open.reopen(partition, topic, accept_loss=accept_loss)
 
     # End
 
@@ -928,7 +675,7 @@ class LogDirectory:
         """
         self.check_open()
         with self._lock:
-            stays = self._logs.get(partition) is log and log.is_closed
+            stays = self._open.by_partition.get(partition) is log and log.is_closed
         self.check_open()
         if stays:
             raise ClosedError(
@@ -956,7 +703,7 @@ class LogDirectory:
                 self._close_locked()
             finally:
                 # Not while a log can still write. If an interrupt came before, the next close() does it.
-                if all(log.is_closed for log in self.logs()):
+                if self._open.are_closed:
                     self.context.home.release()
 
     def check_not_within(self) -> None:
@@ -975,70 +722,26 @@ class LogDirectory:
         try:
             if self._reserve.may_exist:
                 self._reserve.give()
-            self._close_logs()
+            self._open.close()
         finally:
             self.context.home.store_checkpoints()
         self._topics.store_marked()
-        if not self.damaged and not any(log.needs_reopen for log in self.logs()):
+        if self._open.are_sound:
             self.context.home.put_clean_marker()
         if self._reserve.may_exist:
             self._reserve.keep()
-
-    def _close_logs(self) -> None:
-        """Close all logs, several at a time. The log whose compaction or erasure has called this, in its
-        progress callback, is closed first, by this thread: another one would wait for the end of that."""
-        logs, this_thread = self.logs(), threading.get_ident()
-        changing = [log for log in logs if log.writer.turn.thread_id == this_thread]
-        try:
-            if changing:
-                for_each(_close_log, changing, flushes=False)
-        finally:
-            for_each(_close_log, logs, at_a_time=flushed_at_a_time(self._files), flushes=False)
 
     def _abandon(self) -> None:
         self._is_closed = True
         try:
             self._stop_background()
-            for log in self.logs():
-                log.abandon()
+            self._open.abandon()
         finally:
             self.context.home.release()
 
     def abandon(self) -> None:
         """Release everything without writing, as a crash would; for tests."""
         self._abandon()
-
-
-def _map_all(
-    threads: OtherThreads,
-    action: Callable[[tuple[TopicPartition, TopicEntry]], Log | None],
-    wanted: list[tuple[TopicPartition, TopicEntry]],
-) -> Iterable[Log | None]:
-    """Let the threads do the action for each. The results are in order.
-
-    Raises:
-        RetriableError: no thread can be started for it.
-    """
-    try:
-        begun = [threads.submit(action, each) for each in wanted]
-    except RuntimeError as error:
-        raise RetriableError(f"no thread can be started for the recovery: {error}") from None
-    return (each.result() for each in begun)
-
-
-def _done(log: Log | None) -> Future[Log | None]:
-    from concurrent.futures import Future
-
-    done: Future[Log | None] = Future()
-    done.set_result(log)
-    return done
-
-
-def _close_log(log: Log) -> None:
-    try:
-        log.check_writable()
-    finally:
-        log.close()
 
 
 def check_partition_count(count: int) -> None:

@@ -125,8 +125,9 @@ class TopicTable:
             self._is_stored = False
         self.entries = entries
 
-    def finish_interrupted(self) -> None:
-        """Finish interrupted creations and deletions, and remove what deletions left."""
+    def finish_interrupted(self) -> list[TopicEntry]:
+        """Finish interrupted creations and deletions, and remove what deletions left. Returns the topics that
+        there are then."""
         for entry in list(self.entries.values()):
             if entry.state is TopicState.CREATING:
                 self._finish_creation(entry)
@@ -143,6 +144,7 @@ class TopicTable:
         if not self._is_stored or self._implied:
             self._store_what_was_finished()
         self._remove_left()
+        return self.live()
 
     def _finish_creation(self, entry: TopicEntry) -> None:
         """Finish an interrupted creation if all directories are there; else undo it, which needs no room. One

@@ -12,6 +12,7 @@ from logstore.broker.requests import CreateTopicsRequest, NewTopic
 from logstore.errors import StorageError
 from logstore.logdir.catalogue import CatalogueWriter
 from logstore.logdir.directory import LogDirectory
+from logstore.logdir.open_logs import OpenLogs
 from logstore.model import TopicPartition
 from logstore.replica.coordination.change_log import ChangeLog
 from logstore.replica.node import node as node_module
@@ -94,7 +95,7 @@ def test_several_that_ask_for_the_same_make_each_once(cluster):
 
 def test_what_is_refused_for_one_is_not_refused_for_the_others(cluster, monkeypatch, caplog):
     """A disk that is damaged under one of them, say. It is tried again, and told once."""
-    open_log, tries = LogDirectory._open_log, []
+    open_log, tries = OpenLogs._open, []
 
     def refuse(self, partition, *given, **options):
         if partition.topic == "t5":
@@ -105,7 +106,7 @@ def test_what_is_refused_for_one_is_not_refused_for_the_others(cluster, monkeypa
     names = [f"t{number}" for number in range(10)]
     others = [name for name in names if name != "t5"]
     with monkeypatch.context() as patched:
-        patched.setattr(LogDirectory, "_open_log", refuse)
+        patched.setattr(OpenLogs, "_open", refuse)
         ask(cluster, names)
         eventually(lambda: all(has(node, others) for node in cluster.nodes.values()))
         eventually(lambda: len(tries) > 20)
