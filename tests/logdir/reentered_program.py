@@ -7,11 +7,11 @@ import sys
 import logstore
 from logstore import TopicConfig
 from logstore.errors import ClosedError, UsageError
-from logstore.logdir import directory, upkeep
+from logstore.logdir import open_logs, upkeep
 from tests.partition.helpers_rules import WatchedFiles
 
 path, method, moment = sys.argv[1:]
-for each in (directory, upkeep):
+for each in (open_logs, upkeep):
     each.flushed_at_a_time = lambda files: 8  # as on a disk
 upkeep._is_long = lambda logs: True
 files = WatchedFiles()

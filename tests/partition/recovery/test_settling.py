@@ -10,7 +10,7 @@ import logstore
 from logstore import NewRecord, TopicConfig
 from logstore.errors import StorageError
 from logstore.files import OsFiles
-from logstore.logdir import directory as logdir
+from logstore.logdir import open_logs
 from logstore.partition.writing.writer import LogWriter
 from logstore.testing import ManualClock, MemoryFiles
 from logstore.testing.operations import FlushFile, Truncate, Write
@@ -200,8 +200,8 @@ def test_an_index_does_not_name_what_an_accepted_loss_has_cut_off(tmp_path):
 
 
 def test_on_a_slow_disk_several_logs_are_made_durable_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(logdir, "flushed_at_a_time", lambda _: 4)
-    monkeypatch.setattr(logdir, "WORTH_THREADS_SECONDS", 0.0)
+    monkeypatch.setattr(open_logs, "flushed_at_a_time", lambda _: 4)
+    monkeypatch.setattr(open_logs, "WORTH_THREADS_SECONDS", 0.0)
     store = logstore.open(tmp_path / "store")
     for log in store.create_topic("t", partitions=9):
         log.extend([b"v"])
@@ -223,7 +223,7 @@ def test_on_a_slow_disk_several_logs_are_made_durable_at_a_time(tmp_path, monkey
 
 @pytest.mark.parametrize("granted", [0, 1, 3])
 def test_where_no_more_threads_are_to_be_had_those_there_are_do(tmp_path, monkeypatch, granted):
-    monkeypatch.setattr(logdir, "WORTH_THREADS_SECONDS", 0.0)
+    monkeypatch.setattr(open_logs, "WORTH_THREADS_SECONDS", 0.0)
     store = logstore.open(tmp_path / "store")
     for log in store.create_topic("t", partitions=30):
         log.extend([b"v"])

@@ -23,7 +23,7 @@ from logstore.format.header import (
 from logstore.format.index import TimestampOffset
 from logstore.format.run import IndexRun, RunPlace, RunRules
 from logstore.large_files import FilePieces
-from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET, IndexBuilder
+from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET, IndexBuilder, LastEntries
 from logstore.partition.segments.walk import FIRST_PIECE_BYTES, Walk
 from logstore.partition.state.leader_epochs import LeaderEpochs
 
@@ -91,10 +91,18 @@ class Tail:
         end = self._producer_position
         return self._start, self.position if end is None else min(end, self.position)
 
-    def scan(self, position: int, end: int | None = None, *, first_last_offset: int | None = None) -> bool:
+    def scan(
+        self,
+        position: int,
+        end: int | None = None,
+        *,
+        first_last_offset: int | None = None,
+        newest: TimestampOffset | None = None,
+    ) -> bool:
         """Check and index the batches from ``position`` on, up to ``end`` or the end of the file.
 
-        Returns False if the first of them is not the batch that an index entry names.
+        Returns False if the first of them is not the batch that an index entry names, or if they contradict
+        the time index, whose last entry is ``newest``.
         """
         file = self._segment.log_file
         if end is None:
@@ -105,9 +113,9 @@ class Tail:
         self._start = position
         walk = Walk(file.read_at, position, size, check=True, piece_bytes=FIRST_PIECE_BYTES)
         if size - position < FIRST_PIECE_BYTES or loops.index_run is None:
-            return self._scan(walk, None, size, first_last_offset)
+            return self._scan(walk, None, size, first_last_offset, newest)
         with closing(FilePieces(file, size, can_map=self._can_map)) as pieces:
-            return self._scan(walk, pieces, size, first_last_offset)
+            return self._scan(walk, pieces, size, first_last_offset, newest)
 
     def go_on(self) -> None:
         """Check and index the bytes that were added to the file since."""
@@ -124,7 +132,14 @@ class Tail:
         self.position, self.end_offset, self._previous_last = position, offset, offset - 1
         self._before_gap = None
 
-    def _scan(self, walk: Walk, runs: FilePieces | None, size: int, first_last_offset: int | None) -> bool:
+    def _scan(
+        self,
+        walk: Walk,
+        runs: FilePieces | None,
+        size: int,
+        first_last_offset: int | None,
+        newest: TimestampOffset | None,
+    ) -> bool:
         """``runs``: where to take runs of ordinary batches from; None takes each batch by itself."""
         is_first = first_last_offset is not None
         for piece in walk:
@@ -133,13 +148,18 @@ class Tail:
                 if is_first and not header.base_offset <= (first_last_offset or 0) >= header.last_offset:
                     return False
                 is_first = False
+                if newest is not None:
+                    if _contradicts(header, newest):
+                        return False
+                    if header.last_offset >= newest.offset:
+                        newest = None  # it is right
                 if not self._accept(header, piece.position + at):
                     break
                 accepted.append((header, piece.position + at))
             self._segment.indexes.add_all(accepted)
             if self.fault is not None:
                 return True
-            if runs is not None and loops.index_run is not None:
+            if newest is None and runs is not None and loops.index_run is not None:
                 walk.position = self._run(loops.index_run, runs, walk.position, size)
         if is_first:
             return False
@@ -287,14 +307,8 @@ def index_tail(
             changed.
     """
     last = segment.indexes.keep_below(keep_below, are_sound=are_indexes_sound)
-    newest = None if last is None else last.newest
     tail = new_tail()
-    if (
-        last is None
-        or (newest is not None and not segment.confirms(newest, segment.log_file.size_bytes()))
-        or not tail.scan(last.position, first_last_offset=last.offset)
-        or (newest is not None and newest.offset >= tail.end_offset)  # the log ends before its batch
-    ):
+    if last is None or not _scan_behind(last, segment, tail):
         segment.indexes.clear()
         tail.take_back_epochs()
         tail = new_tail()
@@ -313,6 +327,31 @@ def index_tail(
         tail = new_tail()
         tail.scan(0, end)
     return IndexedTail(tail, fault, scanned_bytes, tail.quiet_range, file_size)
+
+
+def _scan_behind(last: LastEntries, segment: TailedSegment, tail: Tail) -> bool:
+    """Walk on from the last index entries. Returns False if the log contradicts them.
+
+    The newest entry of the time index mostly names a batch of those that are walked over: a closed segment
+    ends with it."""
+    newest = last.newest
+    if newest is None:
+        return tail.scan(last.position, first_last_offset=last.offset)
+    is_ahead = newest.timestamp_ms >= 0 and (last.offset is None or newest.offset >= last.offset)
+    if not is_ahead and not segment.confirms(newest, segment.log_file.size_bytes()):
+        return False
+    is_right = tail.scan(last.position, first_last_offset=last.offset, newest=newest if is_ahead else None)
+    return is_right and newest.offset < tail.end_offset  # else the log ends before its batch
+
+
+def _contradicts(header: BatchHeader, newest: TimestampOffset) -> bool:
+    """Whether a batch, not behind that of a time index entry, shows that the entry is wrong."""
+    timestamp_ms = header.max_timestamp_ms
+    if timestamp_ms > newest.timestamp_ms:
+        return True
+    if header.last_offset < newest.offset:
+        return False
+    return header.base_offset > newest.offset or timestamp_ms != newest.timestamp_ms
 
 
 def _find_crossing(segment: TailedSegment, ended_at: int, end: int) -> CorruptionError | None:
