@@ -52,6 +52,9 @@ def test_what_is_said_of_jobs(tmp_path):
                 await queue.flush()
                 with pytest.raises(UsageError, match="before"):
                     await queue.accept(one)
+                for say in (queue.accept, queue.release, queue.reject, queue.renew):
+                    with pytest.raises(UsageError, match="job is None; it must be one of the jobs"):
+                        await say(None)
                 assert [job.offset async for job in queue.drain()] == [two.offset]
                 assert [record.value async for record in dead.read()] == [three.value]
 

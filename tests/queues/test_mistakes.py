@@ -75,6 +75,20 @@ MISTAKES = [
         "another worker may have it; renew() in time keeps it",
     ),
     (
+        lambda world: world.queue().accept(None),
+        "UsageError: job is None; it must be one of the jobs that this queue has given",
+    ),
+    (
+        lambda world: world.queue().renew(world.queue().poll(0, max_jobs=1)),
+        "UsageError: job is [<Job jobs-0 offset 0, delivery 1, 30.0 s left>]; it must be one of the jobs "
+        "that this queue has given",
+    ),
+    (
+        lambda world: world.say(world.queue(group="others").accept),
+        "UsageError: <Job jobs-0 offset 0, delivery 1, 30.0 s left> is another queue's; that one takes it, "
+        "as job.accept() and the others do",
+    ),
+    (
         lambda world: world.say(lambda job: job.release("5 minutes")),
         "UsageError: delay is '5 minutes'; it must be seconds or a timedelta, 0 or above, or a datetime",
     ),

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from logstore.aio.polled import Polled
 from logstore.aio.shell import Awaited, Shell, close_unwanted
 from logstore.arguments import check_callable, shown
+from logstore.broker.share.partition import Acknowledgement
 from logstore.clients.queues.job import Delay, Job
 from logstore.clients.queues.queue import Queue, WorkReport
 from logstore.clients.settings import QueueConfig
@@ -124,19 +125,20 @@ class AsyncQueue(Polled, BoundToProcess):
 
     async def accept(self, job: Job) -> None:
         """It is done: :meth:`.Job.accept`."""
-        await self._in_turn(job.accept)
+        await self._in_turn(partial(self.sync.accept, job))
 
     async def release(self, job: Job, delay: Delay | None = None, *, reason: str = "") -> None:
         """Another try: :meth:`.Job.release`."""
-        await self._in_turn(partial(job.release, delay, reason=reason))
+        settle = partial(self.sync.settle, job, Acknowledgement.RELEASE, delay=delay, reason=reason)
+        await self._in_turn(settle)
 
     async def reject(self, job: Job, reason: str = "") -> None:
         """It cannot be done: :meth:`.Job.reject`."""
-        await self._in_turn(partial(job.reject, reason))
+        await self._in_turn(partial(self.sync.settle, job, Acknowledgement.REJECT, reason=reason))
 
     async def renew(self, job: Job) -> None:
         """It takes longer: :meth:`.Job.renew`."""
-        await self._in_turn(job.renew)
+        await self._in_turn(partial(self.sync.renew, job))
 
     async def flush(self) -> None:
         """Return when what was said of jobs is known to the group: :meth:`.Queue.flush`."""

@@ -49,6 +49,11 @@ _SETTLING_S: Final = 0.05
 """How long a writer may take to finish a batch whose beginning is in the file: a broker passes a batch to the
 system in one write, but other processes see it grow page by page."""
 
+_DIRECTORY = (
+    "is a directory, and not a regular file; give the path of one of its .log files, or Log.open() the whole "
+    "partition"
+)
+
 
 class Segment(BoundToProcess):
     """A segment file (``.log``) from a broker or from logstore, of any magic, in use or ``.deleted``, with or
@@ -104,7 +109,12 @@ class Segment(BoundToProcess):
             base_offset = names.base_offset
         else:
             check_offset(base_offset, "base_offset")
-        file = files.open(names.path)
+        try:
+            file = files.open(names.path)
+        except CorruptionError:
+            if not files.is_directory(names.path):
+                raise
+            raise CorruptionError(_DIRECTORY, path=names.path) from None
         return cls(files, names, _first_offset(file) if base_offset is None else base_offset, file)
 
     def close(self) -> None:

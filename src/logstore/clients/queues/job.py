@@ -175,3 +175,8 @@ class Job:
     def __repr__(self) -> str:
         state = "over" if self.is_over else f"{self.seconds_left:.1f} s left"
         return f"<Job {self.partition} offset {self.offset}, delivery {self.delivery_count}, {state}>"
+
+
+def is_job_of(job: object, worker: Worker) -> bool:
+    """Whether something is a job, and this worker's."""
+    return type(job) is Job and job._worker is worker

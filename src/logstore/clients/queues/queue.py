@@ -32,7 +32,7 @@ from logstore.clients.asking import ask, late
 from logstore.clients.offsets import check_group, check_topics
 from logstore.clients.polling import LONG_MS, Polling, wake_none
 from logstore.clients.queues.acknowledging import Acknowledgements, Fetched
-from logstore.clients.queues.job import Delay, Job, lost, time_of
+from logstore.clients.queues.job import Delay, Job, is_job_of, lost, time_of
 from logstore.clients.queues.taking import jobs_of
 from logstore.clients.settings import QueueConfig
 from logstore.clients.usable import Usable
@@ -519,6 +519,8 @@ class Queue(BoundToProcess):
 
     def accept(self, job: Job) -> None:
         """What :meth:`.Job.accept` does."""
+        if not is_job_of(job, self):
+            raise _not_ours(job)
         if job.is_over or self._usable.is_over or self._usable.is_forked:
             self._check_open_job(job)
         now_ms = self._clock.monotonic_ms()
@@ -531,9 +533,11 @@ class Queue(BoundToProcess):
         """What time it is.
 
         Raises:
-            UsageError: the job is over, or the queue is closed.
+            UsageError: it is no job of this queue; or it is over, or the queue is closed.
             JobLostError: the lock has run out.
         """
+        if not is_job_of(job, self):
+            raise _not_ours(job)
         self._usable.check_open()
         if job.is_over:
             raise UsageError(f"{job} was accepted, released or rejected before")
@@ -660,6 +664,13 @@ class Queue(BoundToProcess):
 
     def __repr__(self) -> str:
         return f"<Queue {', '.join(self.topics)} of group {self.group!r}>"
+
+
+def _not_ours(job: object) -> UsageError:
+    """What is raised for what is no job of a queue."""
+    if isinstance(job, Job):
+        return UsageError(f"{job!r} is another queue's; that one takes it, as job.accept() and the others do")
+    return UsageError(f"job is {shown(job)}; it must be one of the jobs that this queue has given")
 
 
 class _StoppedError(Exception):
