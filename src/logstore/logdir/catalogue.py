@@ -32,7 +32,6 @@ from logstore.errors import CorruptionError, LogstoreError, UnsupportedVersionEr
 from logstore.files import Files, read_small_file, write_small_file
 from logstore.format.metadata import decode_base64_uuid, encode_base64_uuid
 from logstore.format.names import check_topic_name
-from logstore.logdir.small_json import of_newer_version
 from logstore.partition.state.home import CATALOGUE_NAME
 
 VERSION = 2
@@ -105,6 +104,8 @@ def read_catalogue(files: Files, directory: str) -> dict[str, TopicEntry] | None
     except CorruptionError as error:
         raise CorruptionError(f"{error.reason}. {_WHAT_TO_DO}").located(path) from None
     except UnsupportedVersionError as error:
+        from logstore.logdir.small_json import of_newer_version  # which is for files that few stores have
+
         raise of_newer_version(path, error) from None
 
 
