@@ -209,6 +209,33 @@ def test_a_plan_is_what_is_then_deleted(tmp_path, limits):
         assert "nothing to delete" in done.err
 
 
+@pytest.mark.damaged
+def test_a_damaged_partition_keeps_no_other_from_its_retention(tmp_path):
+    """Else a nightly run frees nothing any more, wherever the damage is."""
+    path = make_store(tmp_path / "s", file_delete_delay_ms=0)
+    with logstore.open(path, config=QUIET) as store:
+        store["orders"].configure(retention_bytes=0)
+    for file in (path / "orders-0").glob("*.log"):
+        file.unlink()
+    planned = run("retain", path, "--dry-run", "--json")
+    done = run("retain", path, "--json")
+    for each in (planned, done):
+        assert [row["partition"] for row in each.rows] == [1]
+        assert (each.code, "error: " in each.err, "orders-0" in each.err) == (1, True, True), each
+    assert done.rows == [row | {"is_dry_run": False} for row in planned.rows]
+    again = run("retain", path)
+    assert (again.code, again.out, "nothing to delete" in again.err) == (1, "", False), again
+
+
+@pytest.mark.parametrize("arguments", [["info", "DIR"], ["retain", "DIR", "--dry-run"]], ids=str)
+def test_a_topic_that_is_deleted_just_now_is_left_out(tmp_path, monkeypatch, arguments):
+    path = make_store(tmp_path / "s")
+    names = ["gone", "orders"]
+    monkeypatch.setattr(logstore.store.Store, "__iter__", lambda self: iter(names))
+    done = answer(*[each.replace("DIR", str(path)) for each in arguments], "--json")
+    assert [row["topics"] for row in done.rows if "topics" in row] in ([], [1])
+
+
 def test_a_topic_is_compacted(tmp_path):
     path = make_store(tmp_path / "s", cleanup_policy="compact")
     before = read(path)
