@@ -551,6 +551,23 @@ def test_an_interrupt_while_the_command_line_is_imported():
     assert printed == "130\n"
 
 
+def test_a_fault_of_the_program_is_no_damage_of_the_files(tmp_path):
+    """To a script 1 would say that."""
+    path = make_store(tmp_path / "s")
+    printed = run_python(
+        """
+        import sys
+        from logstore.cli.commands import ls
+        from logstore.__main__ import main
+
+        ls.Settings = lambda path: {}["a fault"]
+        print(main(["ls", sys.argv[1]]))
+        """,
+        path,
+    )
+    assert printed == "3\n"
+
+
 @pytest.mark.parametrize("arguments", [["ls", "DIR"], ["ls", "--help"], ["--version"]], ids=str)
 def test_a_disk_that_is_full_behind_the_output(tmp_path, arguments):
     path = make_store(tmp_path / "s")
