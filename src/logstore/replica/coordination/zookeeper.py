@@ -71,6 +71,7 @@ try:
     )
     from kazoo.handlers.threading import KazooTimeoutError
     from kazoo.hosts import collect_hosts
+    from kazoo.protocol.paths import normpath
     from kazoo.protocol.states import KazooState
     from kazoo.security import make_digest_acl
 except ImportError as error:
@@ -108,7 +109,8 @@ _UNKNOWN: Final = (
 
 def _check_hosts(hosts: str) -> None:
     try:
-        collect_hosts(hosts)
+        _, root = collect_hosts(hosts)
+        normpath(root or "/")
     except ValueError as error:
         raise UsageError(
             f"hosts is {shown(hosts)}; it must be text such as 'host1:2181,host2:2181/path': {error}"
