@@ -1,5 +1,6 @@
 """What the commands say of a store, what they change, and how they end."""
 
+import errno
 import importlib
 import json
 import os
@@ -16,7 +17,9 @@ import logstore
 from logstore import NewRecord, ProducerIdentity, TopicConfig
 from logstore.cli import times
 from logstore.cli.app import COMMANDS
+from logstore.cli.errors import explain
 from logstore.cli.records import ENCODINGS
+from logstore.errors import storage_error
 from logstore.partition.watching.read_only import ReadOnlyLog
 from logstore.testing import kafka
 from tests.cli.helpers import PROGRAM, QUIET, TIME_MS, answer, make_store, numbered, program, read, run, start
@@ -207,6 +210,22 @@ def test_a_plan_is_what_is_then_deleted(tmp_path, limits):
     if not limits:
         assert after == before
         assert "nothing to delete" in done.err
+
+
+@pytest.mark.damaged
+def test_a_next_step_is_one_that_can_be_typed(tmp_path):
+    """The library's errors name arguments of its calls."""
+    path = make_store(tmp_path / "s")
+    open_to_all = run("serve", path, "--listen", "0.0.0.0:0")
+    assert (open_to_all.code, "allow_anonymous=True" in open_to_all.err) == (2, False)
+    assert "--allow-anonymous" in open_to_all.err
+    flip_byte(min((path / "orders-1").glob("*.log")), 70)
+    damaged = run("backup", path, tmp_path / "copy")
+    assert (damaged.code, "accept_damage=True" in damaged.err) == (1, False)
+    assert "--accept-damage" in damaged.err
+    assert run("backup", path, tmp_path / "copy", "--accept-damage").code == 1
+    full = OSError(errno.EROFS, os.strerror(errno.EROFS))
+    assert "read_only" not in explain(storage_error(full, "s", "opening"))[1]
 
 
 @pytest.mark.damaged
