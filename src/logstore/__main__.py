@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Sequence
+
+_FAULT = 3
+"""Python's own code for an error that nobody expected is 1, and would say that damage was found."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -12,6 +16,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(arguments)
     except KeyboardInterrupt:  # while the command line is imported; after that it ends by itself
         return 130
+    except Exception:
+        traceback.print_exc()
+        print(
+            "error: a fault of logstore, which says nothing of the files: report it with the lines above",
+            file=sys.stderr,
+        )
+        return _FAULT
 
 
 def _run(arguments: Sequence[str] | None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 
 import pytest
@@ -53,6 +54,24 @@ def test_a_cluster_that_is_not_there_is_told_of_soon(tmp_path, monkeypatch):
                 progress = each.run()
                 assert time.monotonic() < began + 5
                 assert progress.trouble.startswith(listener.address)
+
+
+@pytest.mark.parametrize("was_reached", [False, True])
+def test_a_stop_does_not_wait_for_an_answer_that_does_not_come(tmp_path, monkeypatch, was_reached):
+    """Who tells a program to end kills it soon after. Each question took half a minute then. 3 s."""
+    monkeypatch.setattr("logstore.bridge.cluster._REACH_SECONDS", 60)
+    with logstore.open(tmp_path / "cluster") as cluster, cluster.listen("127.0.0.1:0") as listener:
+        remote = logstore.connect(listener.address, request_timeout_ms=60_000)
+        listener.close()
+        with logstore.open(tmp_path / "store") as store, remote:
+            for each in _bridges(remote, store):
+                each._was_reached = was_reached
+                thread = threading.Thread(target=each.run, daemon=True)
+                thread.start()
+                time.sleep(0.1)  # until it asks; earlier, it would not ask at all
+                each.stop()
+                thread.join(20)
+                assert not thread.is_alive()
 
 
 def test_a_list_of_topics_is_no_name(tmp_path):

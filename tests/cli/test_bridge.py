@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import time
 from functools import partial
 
@@ -61,6 +62,27 @@ def test_it_goes_on_until_it_is_told(cluster, tmp_path):
     assert b'"direction":"pull"' in out.replace(b" ", b"")
     with logstore.open(tmp_path / "here") as store:
         assert list(store["orders"][0]) == list(there["orders"][0])
+
+
+@pytest.mark.parametrize("direction", ["pull", "push"])
+def test_it_ends_when_it_is_told_though_no_broker_answers(tmp_path, direction):
+    """Of what listens and is silent, and is told of after half a minute. 1 s."""
+    with logstore.open(tmp_path / "here") as store:
+        store.create_topic("orders")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        ends = [f"127.0.0.1:{silent.getsockname()[1]}", tmp_path / "here"]
+        if direction == "push":
+            ends.reverse()
+        process = start("bridge", direction, *ends, "orders", "--follow")
+        try:
+            silent.settimeout(30)
+            connection, _ = silent.accept()
+            with connection:
+                process.send_signal(signal.SIGTERM)
+                process.communicate(timeout=15)
+        finally:
+            process.kill()
+    assert process.returncode == 0
 
 
 def test_with_a_password(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """What the commands say of a store, what they change, and how they end."""
 
+import errno
 import importlib
 import json
 import os
@@ -16,7 +17,9 @@ import logstore
 from logstore import NewRecord, ProducerIdentity, TopicConfig
 from logstore.cli import times
 from logstore.cli.app import COMMANDS
+from logstore.cli.errors import explain
 from logstore.cli.records import ENCODINGS
+from logstore.errors import storage_error
 from logstore.partition.watching.read_only import ReadOnlyLog
 from logstore.testing import kafka
 from tests.cli.helpers import PROGRAM, QUIET, TIME_MS, answer, make_store, numbered, program, read, run, start
@@ -207,6 +210,49 @@ def test_a_plan_is_what_is_then_deleted(tmp_path, limits):
     if not limits:
         assert after == before
         assert "nothing to delete" in done.err
+
+
+@pytest.mark.damaged
+def test_a_next_step_is_one_that_can_be_typed(tmp_path):
+    """The library's errors name arguments of its calls."""
+    path = make_store(tmp_path / "s")
+    open_to_all = run("serve", path, "--listen", "0.0.0.0:0")
+    assert (open_to_all.code, "allow_anonymous=True" in open_to_all.err) == (2, False)
+    assert "--allow-anonymous" in open_to_all.err
+    flip_byte(min((path / "orders-1").glob("*.log")), 70)
+    damaged = run("backup", path, tmp_path / "copy")
+    assert (damaged.code, "accept_damage=True" in damaged.err) == (1, False)
+    assert "--accept-damage" in damaged.err
+    assert run("backup", path, tmp_path / "copy", "--accept-damage").code == 1
+    full = OSError(errno.EROFS, os.strerror(errno.EROFS))
+    assert "read_only" not in explain(storage_error(full, "s", "opening"))[1]
+
+
+@pytest.mark.damaged
+def test_a_damaged_partition_keeps_no_other_from_its_retention(tmp_path):
+    """Else a nightly run frees nothing any more, wherever the damage is."""
+    path = make_store(tmp_path / "s", file_delete_delay_ms=0)
+    with logstore.open(path, config=QUIET) as store:
+        store["orders"].configure(retention_bytes=0)
+    for file in (path / "orders-0").glob("*.log"):
+        file.unlink()
+    planned = run("retain", path, "--dry-run", "--json")
+    done = run("retain", path, "--json")
+    for each in (planned, done):
+        assert [row["partition"] for row in each.rows] == [1]
+        assert (each.code, "error: " in each.err, "orders-0" in each.err) == (1, True, True), each
+    assert done.rows == [row | {"is_dry_run": False} for row in planned.rows]
+    again = run("retain", path)
+    assert (again.code, again.out, "nothing to delete" in again.err) == (1, "", False), again
+
+
+@pytest.mark.parametrize("arguments", [["info", "DIR"], ["retain", "DIR", "--dry-run"]], ids=str)
+def test_a_topic_that_is_deleted_just_now_is_left_out(tmp_path, monkeypatch, arguments):
+    path = make_store(tmp_path / "s")
+    names = ["gone", "orders"]
+    monkeypatch.setattr(logstore.store.Store, "__iter__", lambda self: iter(names))
+    done = answer(*[each.replace("DIR", str(path)) for each in arguments], "--json")
+    assert [row["topics"] for row in done.rows if "topics" in row] in ([], [1])
 
 
 def test_a_topic_is_compacted(tmp_path):
@@ -522,6 +568,23 @@ def test_an_interrupt_while_the_command_line_is_imported():
         """
     )
     assert printed == "130\n"
+
+
+def test_a_fault_of_the_program_is_no_damage_of_the_files(tmp_path):
+    """To a script 1 would say that."""
+    path = make_store(tmp_path / "s")
+    printed = run_python(
+        """
+        import sys
+        from logstore.cli.commands import ls
+        from logstore.__main__ import main
+
+        ls.Settings = lambda path: {}["a fault"]
+        print(main(["ls", sys.argv[1]]))
+        """,
+        path,
+    )
+    assert printed == "3\n"
 
 
 @pytest.mark.parametrize("arguments", [["ls", "DIR"], ["ls", "--help"], ["--version"]], ids=str)

@@ -85,6 +85,10 @@ def test_a_file_that_is_wrong(write, lines, why):
         ({"settings": '{"num.partitions" = 0}'}, "num.partitions is 0; it must be from 1 to"),
         ({"settings": '{"retention.ms" = "7d"}'}, "retention.ms is '7d'"),
         ({"coordinator": '"zookeeper://h:x/p"'}, "hosts is 'h:x/p'; it must be text such as 'host1:2181,"),
+        (
+            {"coordinator": '"zookeeper://h/a/../b"'},
+            "hosts is 'h/a/../b'; it must be text such as 'host1:2181,",
+        ),
         ({"coordinator": '"zookeeper://h,,i/p"'}, "hosts is 'h,,i/p'; it must be text such as 'host1:2181,"),
     ],
 )

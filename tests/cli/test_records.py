@@ -239,6 +239,25 @@ def test_a_follower_of_a_topic_that_is_deleted_says_so(tmp_path):
         assert b"error: " in follower.communicate()[1]
 
 
+def test_a_follower_does_not_go_on_in_another_topic_of_the_same_name(tmp_path, monkeypatch):
+    """Between two looks. It waited for an offset of the new topic, and had passed over what is in front."""
+    with logstore.open(tmp_path / "s") as store:
+        store.create_topic("orders")[0].extend([b"v"] * 2)
+        looks = []
+
+        def wait(seconds):
+            looks.append(seconds)
+            if len(looks) == 1:
+                store.delete_topic("orders")
+                store.create_topic("orders")[0].extend([b"new"] * 3)
+            elif len(looks) == 4:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(streams, "wait", wait)
+        done = run("tail", tmp_path / "s", "orders", "-f")
+    assert (done.code, "new" in done.out, "made again" in done.err) == (3, False, True), done
+
+
 def test_a_follower_says_once_what_was_deleted_before_it_was_read(tmp_path, monkeypatch):
     with logstore.open(tmp_path / "s") as store:
         log = store.create_topic("orders")[0]

@@ -27,7 +27,7 @@ from logstore.broker.requests import (
     OffsetFetchRequest,
     OffsetsForLeaderEpochRequest,
 )
-from logstore.clients.asking import ask, create_topics
+from logstore.clients.asking import create_topics, late
 from logstore.connected import RemoteStore
 from logstore.errors import LogstoreError, RetriableError, UsageError
 from logstore.model import OffsetAndMetadata, TopicPartition
@@ -43,6 +43,10 @@ _REACH_SECONDS: Final = 2.0
 """How long a broker may take to answer for the first time before a warning says that none does."""
 LATE_SECONDS: Final = 1.0
 """How long after a topic was made or has grown at the cluster a broker of it may not know of that yet."""
+_LOOK_SECONDS: Final = 0.2
+"""How often who waits for an answer looks whether the bridge is told to end."""
+_LAST_SECONDS: Final = 1.0
+"""How long it waits on then: an answer that is on its way is worth that."""
 _PARTITION_MS: Final = 5_000
 """How long the answer to a question about one partition may take: the others wait for it."""
 
@@ -93,14 +97,18 @@ class ClusterQuestions:
     """Questions to a cluster. Each raises ``RetriableError`` if there is no answer, and what
     :func:`~logstore.bridge.trouble.check_answer` makes of a refusal."""
 
-    def __init__(self, store: RemoteStore) -> None:
+    def __init__(self, store: RemoteStore, stopping: SafeEvent) -> None:
         """
+        Args:
+            stopping: once it is set, answers are waited for a second longer at most.
+
         Raises:
             UsageError: it is no connection.
         """
         if not isinstance(store, RemoteStore):
             raise UsageError(f"{shown(store)} is no cluster; give what logstore.connect() returns")
         self._store = store
+        self._stopping = stopping
         self._broker = store.broker
         self.config = store.config
         self.most_fetch_bytes = min(MAX_FETCH_BYTES, store.config.max_response_bytes // 2)
@@ -113,17 +121,35 @@ class ClusterQuestions:
         """For how long the brokers want no fetch, in seconds: a quota is exceeded."""
         return max(self._fetch_at - time.monotonic(), 0.0)
 
+    def _wait(self, pending: Pending[T], seconds: float) -> T | None:
+        """None if there is no answer in time."""
+        deadline, is_told = time.monotonic() + seconds, False
+        while True:
+            left = deadline - time.monotonic()
+            found = wait_for(pending, min(left, _LOOK_SECONDS))
+            if found is not None or left <= 0:
+                return found
+            if self._stopping.is_set() and not is_told:
+                is_told, deadline = True, min(deadline, time.monotonic() + _LAST_SECONDS)
+
+    def _ask(self, pending: Pending[T], what: str) -> T:
+        """The answer; ``what`` says in an error what the broker did not do."""
+        found = self._wait(pending, self.config.request_timeout_ms / 1000)
+        if found is None:
+            raise late(what, self.config)
+        return found
+
     def reach(self) -> None:
         """See whether a broker answers; if none does, that is told before a question's time is up."""
         pending = self._broker.reach()
-        if wait_for(pending, min(_REACH_SECONDS, self.config.request_timeout_ms / 1000)) is None:
+        if self._wait(pending, min(_REACH_SECONDS, self.config.request_timeout_ms / 1000)) is None:
             pending.cancel()
             raise RetriableError(self._broker.trouble)
 
     def topics(self, names: Sequence[str] | None) -> ClusterTopics:
         """What is known of topics; None: of all but internal ones."""
         request = MetadataRequest(None if names is None else tuple(names))
-        found = ask(self._broker.metadata(request), "tell of its topics", self.config)
+        found = self._ask(self._broker.metadata(request), "tell of its topics")
         if not found.cluster_id:  # no broker has answered; this tells why
             self._store.check()
             raise RetriableError("no broker of the cluster has answered")
@@ -147,7 +173,6 @@ class ClusterQuestions:
         self,
         names: Sequence[str] | None,
         counts: Mapping[str, int],
-        stopping: SafeEvent,
         needed: Container[str] = (),
     ) -> ClusterTopics:
         """As :meth:`topics`; asked a second time a little later if something is missing: a broker may not
@@ -159,14 +184,14 @@ class ClusterQuestions:
         """
         found = self.topics(names)
         if any(found.lacks(name, count, name in needed) for name, count in counts.items()):
-            stopping.wait(LATE_SECONDS)
+            self._stopping.wait(LATE_SECONDS)
             found = self.topics(names)
         return found
 
     def settings(self, topic: str) -> dict[str, str]:
         """The settings of a topic, in Kafka's spelling; those of the cluster where the topic has no own."""
         request = DescribeConfigsRequest((topic,))
-        (found,) = ask(self._broker.describe_configs(request), "tell of settings", self.config).topics
+        (found,) = self._ask(self._broker.describe_configs(request), "tell of settings").topics
         check_answer(found.error, f"the settings of topic {topic!r}", found.message)
         return {each.name: each.value for each in found.settings}
 
@@ -202,7 +227,7 @@ class ClusterQuestions:
 
     def _ask_of_one(self, pending: Pending[T], what: str) -> T:
         """The answer to a question about one partition, which is waited for less long."""
-        found = wait_for(pending, self._of_one_ms / 1000)
+        found = self._wait(pending, self._of_one_ms / 1000)
         if found is None:
             raise RetriableError(
                 f"the broker did not {what} within {self._of_one_ms} ms: {self._broker.trouble}"
@@ -216,7 +241,7 @@ class ClusterQuestions:
         request = FetchRequest(tuple(partitions), max_wait_ms, max_bytes=max_bytes)
         pending = self._broker.fetch(request)
         try:
-            found = wait_for(pending, self.config.request_timeout_ms / 1000)
+            found = self._wait(pending, self.config.request_timeout_ms / 1000)
             if found is None:
                 raise RetriableError(
                     f"the brokers did not answer a fetch within request_timeout_ms: {self._broker.trouble}"
@@ -252,7 +277,7 @@ class ClusterQuestions:
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """What a group has committed, when no transaction is about to change it."""
         request = OffsetFetchRequest(group, tuple(partitions), require_stable=True)
-        found = ask(self._broker.offset_fetch(request), "tell of committed offsets", self.config)
+        found = self._ask(self._broker.offset_fetch(request), "tell of committed offsets")
         if found.error is not ErrorCode.GROUP_ID_NOT_FOUND:
             check_answer(found.error, f"the offsets of group {group!r}", found.message)
         if found.unstable:

@@ -111,7 +111,8 @@ class PullBridge:
                 is deleted at the cluster is then followed no more.
             leader: its addresses, for a standby: it goes on without a topic that cannot be copied.
         """
-        self._cluster = ClusterQuestions(source)
+        self._stopping = SafeEvent()
+        self._cluster = ClusterQuestions(source, self._stopping)
         self._pace = Pace(self._cluster.most_fetch_bytes, self._cluster.config.request_timeout_ms)
         self._store = store
         self._topics = FollowedTopics(store, self._cluster, tuple(leader))
@@ -136,7 +137,6 @@ class PullBridge:
         self._trouble = Trouble("pulling " + ("all topics" if topics is None else ", ".join(topics)))
         self._trouble_of_some = Trouble("a part of the copy")
         self._one_run = OneRun()
-        self._stopping = SafeEvent()
         store.directory.check_open()
 
     def run(self, *, until_end: bool = False) -> PullProgress:
@@ -194,9 +194,8 @@ class PullBridge:
                 self._tell_of_resting(limit_ms)
 
     def stop(self) -> None:
-        """End the run, or the next one, if none is going on: within a second, or within
-        ``request_timeout_ms`` while the cluster does not answer. From any thread, and from a signal handler.
-        """
+        """End the run, or the next one, if none is going on: within a second, or within two while the cluster
+        does not answer. From any thread, and from a signal handler."""
         self._stopping.set()
 
     @property
@@ -413,7 +412,7 @@ class PullBridge:
         """Asked a second time if one is missing that was there, or should be, and is not known to be gone."""
         names = self._leaders.keys() if self._names is None else set(self._names) - self._refused.keys()
         counts = {name: self._topics.count_here(name) for name in names}
-        return self._cluster.topics_now(self._names, counts, self._stopping, names)
+        return self._cluster.topics_now(self._names, counts, names)
 
     def _missing(self, found: ClusterTopics) -> dict[str, LogstoreError]:
         """The named topics that the cluster does not have."""

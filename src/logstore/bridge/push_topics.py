@@ -140,7 +140,8 @@ class PushBridge:
         """The group at the cluster whose offsets say how far all is, and the transactional id."""
         self._store = store
         self._target = target
-        self._cluster = ClusterQuestions(target)
+        self._stopping = SafeEvent()
+        self._cluster = ClusterQuestions(target, self._stopping)
         self._names = tuple(topics)
         self._config = config
         limits_ms = (
@@ -157,7 +158,6 @@ class PushBridge:
         self._records = self._bytes = self._transactions = self._skipped = 0
         self._trouble = Trouble(f"pushing {', '.join(topics)}")
         self._one_run = OneRun()
-        self._stopping = SafeEvent()
         self._changed = SafeEvent()
         self._refresh_at = 0.0
         self._was_reached = False
@@ -216,6 +216,8 @@ class PushBridge:
                 if self._run_with_producer(until_end):
                     return
             except RetriableError as error:
+                if self._stopping.is_set():
+                    return  # nobody has waited for an answer for long
                 self._pace.failed()
                 self._trouble.note(error, limit_ms)
                 self._trouble.wait(self._stopping)
@@ -237,8 +239,8 @@ class PushBridge:
                 ) from why
 
     def stop(self) -> None:
-        """End the run after the current transaction; the next one, if none is going on. From any thread, and
-        from a signal handler."""
+        """End the run after the current transaction, or within two seconds, if the cluster does not answer a
+        question; the next one, if none is going on. From any thread, and from a signal handler."""
         self._stopping.set()
         self._changed.set()
 
@@ -445,7 +447,7 @@ class PushBridge:
             pushed: topics that were pushed before: one that is gone is not made again.
         """
         needed = {*pushed, *self._seen_counts} if self._creates else counts
-        found = self._cluster.topics_now(self._names, counts, self._stopping, needed)
+        found = self._cluster.topics_now(self._names, counts, needed)
         found.check()
         self._notes.cluster_id = found.cluster_id
         missing = []

@@ -39,6 +39,18 @@ EXIT_CODES: Final = {
 """What the exit codes mean; the documentation's table is held to this."""
 
 
+_AS_TYPED: Final = (
+    ("verify() says more; pass accept_damage=True to back up anyway", "--accept-damage backs it up anyway"),
+    ("; read_only=True needs no more", "; commands that change nothing need no more"),
+    (
+        "set sasl_enabled_mechanisms, or require certificates, or say allow_anonymous=True",
+        "give --set sasl.enabled.mechanisms=SCRAM-SHA-256, --client-ca or --allow-anonymous; or in a node's "
+        "file a mechanism in [settings], [tls] with certificates of clients, or allow_anonymous = true",
+    ),
+)
+"""What the library's errors name as arguments of calls, and what is typed instead."""
+
+
 class CommandError(Exception):
     """A command ends with a message and an exit code."""
 
@@ -84,6 +96,13 @@ def tell_all(errors: Iterable[Exception]) -> int:
 
 def explain(error: Exception) -> tuple[int, str]:
     """The exit code for an error, and what to say."""
+    code, message = _explain(error)
+    for call, typed in _AS_TYPED:
+        message = message.replace(call, typed)
+    return code, message
+
+
+def _explain(error: Exception) -> tuple[int, str]:
     if isinstance(error, CommandError):
         return error.code, str(error)
     if isinstance(error, LockedError):

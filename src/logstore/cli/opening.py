@@ -9,7 +9,7 @@ from typing import Final, cast
 
 from logstore.cli.errors import CommandError
 from logstore.config import UNLIMITED, StoreConfig
-from logstore.errors import InvalidTopicError, LogstoreError
+from logstore.errors import InvalidTopicError, LogstoreError, UnknownTopicError
 from logstore.files import OsFiles
 from logstore.format.names import CLUSTER_METADATA_NAME, parse_directory_name, parse_segment_file_name
 from logstore.logdir.cluster import ClusterTopic, WatchedCluster
@@ -109,6 +109,14 @@ def _stores_within(files: OsFiles, path: str, names: set[str]) -> list[str]:
         f"{path}/{name}" for name in sorted(names) if files.is_file(f"{path}/{name}/{META_PROPERTIES_NAME}")
     )
     return list(islice(found, _MOST_STORES))
+
+
+def topics_of(store: Store) -> Iterator[Topic]:
+    """All topics, without those that another process deletes meanwhile."""
+    for name in store:
+        with suppress(UnknownTopicError):
+            topic = store[name]
+            yield topic
 
 
 def logs_of(topic: Topic, numbers: Sequence[int] | None = None) -> list[ReadOnlyLog]:

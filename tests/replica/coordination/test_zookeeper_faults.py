@@ -26,6 +26,8 @@ from tests.replica.coordination.places import (
 )
 from tests.replica.coordination.proxy import Proxy
 
+kazoo_client = pytest.importorskip("kazoo.client")
+
 pytestmark = pytest.mark.interop
 
 LONG_MS = 10_000
@@ -212,6 +214,14 @@ def _try_to_register(coordinator, disk):
         return None
 
 
+def test_an_address_where_nothing_answers_is_told_with_what_to_see():
+    """1 s."""
+    with pytest.raises(
+        RetriableError, match=r"localhost:1/x does not answer within session_ms \(1000\): see"
+    ):
+        Place("zookeeper", "localhost:1/x").open(session_ms=1_000)
+
+
 def test_a_server_that_goes_away_is_said(fragile, opened, caplog):
     """By an error to each caller, and by one warning: kazoo has several a second, and says not of whom."""
     place = chroot(fragile)
@@ -227,6 +237,31 @@ def test_a_server_that_goes_away_is_said(fragile, opened, caplog):
     (warning,) = (each.getMessage() for each in caplog.records if each.levelname == "WARNING")
     assert warning.startswith(f"zookeeper://{place.where} does not answer")
     session.close()  # and this does not hang
+
+
+def test_what_is_removed_below_the_nodes_is_told_once(zookeeper, opened, caplog):
+    """It is looked for each second, and each look was a line that named no next step. 3 s."""
+    place = chroot(zookeeper)
+    opened.append(place)
+    here = place.open(session_ms=SESSION_MS)
+    Told(here)
+    by_hand = kazoo_client.KazooClient(place.where)
+    by_hand.start()
+    try:
+        for name in by_hand.get_children("/"):
+            by_hand.delete(f"/{name}", recursive=True)
+    finally:
+        by_hand.stop()
+        by_hand.close()
+
+    def told():
+        return [text for each in caplog.records if "zookeeper://" in (text := each.getMessage())]
+
+    eventually(told)
+    time.sleep(2.5)
+    (warning,) = told()
+    assert warning.startswith(f"zookeeper://{place.where} lacks what the nodes keep there")
+    assert "--new-cluster" in warning
 
 
 def test_sessions_have_the_time_that_the_server_agrees_to(zookeeper, opened):

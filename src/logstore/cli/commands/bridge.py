@@ -16,7 +16,7 @@ from logstore.cli.errors import WRONG, CommandError
 from logstore.cli.opening import check_store
 from logstore.cli.options import Json, Key, Quiet
 from logstore.cli.output import OnBytes, Output, Shape
-from logstore.errors import InvalidConfigError, RetriableError, StorageError, UsageError
+from logstore.errors import InvalidConfigError, LogstoreError, RetriableError, StorageError, UsageError
 from logstore.format.metadata import encode_base64_uuid
 from logstore.store import Store, open_store
 from logstore.turns import SafeEvent
@@ -220,8 +220,7 @@ def _connected(
     with prepare_connection(address, tls=tls, sasl=sasl) as cluster:
         while not is_there and not ended.is_set():
             try:
-                cluster.check()
-                is_there = True
+                is_there = _answers(cluster, ended)
             except UsageError as error:
                 raise CommandError(str(error)) from error
             except RetriableError as error:
@@ -231,6 +230,29 @@ def _connected(
                 ended.wait(wait)
                 wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
         yield cluster if is_there else None
+
+
+def _answers(cluster: RemoteStore, ended: SafeEvent) -> bool:
+    """Whether a broker does. False if the command is told to end before that is known.
+
+    Raises:
+        LogstoreError: as :meth:`.RemoteStore.check`.
+    """
+    failed: list[LogstoreError] = []
+
+    def check() -> None:
+        try:
+            cluster.check()
+        except LogstoreError as error:
+            failed.append(error)
+
+    checking = threading.Thread(target=check, daemon=True)  # it may take half a minute
+    checking.start()
+    while checking.is_alive() and not ended.is_set():
+        checking.join(_PROGRESS_SECONDS)
+    for error in failed:
+        raise error
+    return not checking.is_alive()
 
 
 def _run(bridged: PullBridge | PushBridge, ended: SafeEvent, out: Output, *, follow: bool) -> None:

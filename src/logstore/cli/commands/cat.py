@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import uuid
 from collections import deque
 from collections.abc import Iterator, Sequence
 from enum import Enum
@@ -164,6 +165,7 @@ def tail(
     lines = min(lines, sys.maxsize)
     with reading(directory) as store:
         found = store[topic]
+        topic_id = found.topic_id
         logs = _logs_of(out, found, partition)
         ends = {log.partition.partition: log.readable_offsets(isolation).stop for log in logs}
         of_each = [_last_records(log, ends[log.partition.partition], lines, isolation) for log in logs]
@@ -171,7 +173,7 @@ def tail(
             write(record)
         streams.flush()
         if follow:
-            _follow(out, found, ends, partition, isolation, write)
+            _follow(out, found, topic_id, ends, partition, isolation, write)
 
 
 def _last_records(log: ReadOnlyLog, end: int, count: int, isolation: Isolation) -> deque[Record]:
@@ -191,6 +193,7 @@ def _last_records(log: ReadOnlyLog, end: int, count: int, isolation: Isolation) 
 def _follow(
     out: Output,
     topic: Topic,
+    topic_id: uuid.UUID,
     ends: dict[int, int],
     numbers: Sequence[int] | None,
     isolation: Isolation,
@@ -199,7 +202,12 @@ def _follow(
     """Write records as they come, until interrupted, and those of new partitions from their beginning."""
     while True:
         count = 0
-        for log in logs_of(topic, numbers):
+        logs = logs_of(topic, numbers)
+        if topic.topic_id != topic_id:  # looked at behind the logs, which may be the new ones already
+            raise CommandError(
+                f"topic {topic.name!r} was deleted, and made again: begin again to see what is in the new one"
+            )
+        for log in logs:
             for record in _new_records(out, log, ends, isolation):
                 write(record)
                 count += 1

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Annotated, Any, Final
 
@@ -10,10 +11,13 @@ import typer
 
 from logstore.cli.commands import Command
 from logstore.cli.errors import WRONG, CommandError, tell_all
-from logstore.cli.opening import Settings, logs_of, reading, writing
+from logstore.cli.opening import Settings, reading, topics_of, writing
 from logstore.cli.options import Directory, DryRun, Json, OptionalTopic, Quiet, TopicName
 from logstore.cli.output import Output, Shape
+from logstore.errors import CorruptionError, UnknownTopicError
 from logstore.partition.cleaning.reports import CompactionReport
+from logstore.partition.log import Log
+from logstore.partition.watching.read_only import ReadOnlyLog
 from logstore.topic import Topic
 
 COMPACTED: Final = Shape(
@@ -138,16 +142,17 @@ def retain(
     dry_run: DryRun = False,
     json: Json = False,
     quiet: Quiet = False,
-) -> None:
+) -> int:
     """Delete what is behind the limits of its topic.
 
     Whole segments, by retention.ms, retention.bytes and the log start. A dry run works beside a writer.
+    Partitions that are damaged are told, and keep none of the others from it.
     """
     out = Output(json=json, quiet=quiet)
     with (reading if dry_run else writing)(directory) as store:
-        topics = list(store.values()) if topic is None else [store[topic]]
-        deletions = _planned(topics) if dry_run else _deleted(topics)
-        rows = list(deletions)
+        failures: list[Exception] = []
+        topics = topics_of(store) if topic is None else [store[topic]]
+        rows = list(_retained(topics, _planned if dry_run else _deleted, failures))
     if json:
         for row in rows:
             out.json(row)
@@ -162,33 +167,47 @@ def retain(
                 for row in rows
             ),
         )
-    if not rows:
+    if not rows and not failures:
         out.remark("nothing to delete: no segment is behind the limits of its topic")
     elif dry_run:
         out.remark("dry run: nothing was deleted")
+    return tell_all(failures)
 
 
-def _planned(topics: list[Topic]) -> Iterator[dict[str, Any]]:
+def _retained(
+    topics: Iterable[Topic], retain_log: Callable[[Any], dict[str, Any] | None], failures: list[Exception]
+) -> Iterator[dict[str, Any]]:
+    """``failures``: gets what is wrong with partitions that cannot be opened or read."""
     for topic in topics:
-        for log in logs_of(topic):
-            plan = log.plan_retention()
-            if plan.segment_count:
-                yield RETAINED(**log.partition._asdict(), is_dry_run=True, **plan._asdict())
+        for number in topic.held_partitions:
+            try:
+                with suppress(UnknownTopicError):  # deleted just now
+                    row = retain_log(topic[number])
+                    if row is not None:
+                        yield row
+            except (CorruptionError, OSError) as error:
+                failures.append(error)
 
 
-def _deleted(topics: list[Topic]) -> Iterator[dict[str, Any]]:
-    for topic in topics:
-        for log in topic:
-            size_bytes = log.size_bytes
-            count = log.enforce_retention()
-            if count:
-                yield RETAINED(
-                    **log.partition._asdict(),
-                    is_dry_run=False,
-                    segment_count=count,
-                    size_bytes=size_bytes - log.size_bytes,
-                    log_start_offset=log.log_start_offset,
-                )
+def _planned(log: ReadOnlyLog) -> dict[str, Any] | None:
+    plan = log.plan_retention()
+    if not plan.segment_count:
+        return None
+    return RETAINED(**log.partition._asdict(), is_dry_run=True, **plan._asdict())
+
+
+def _deleted(log: Log) -> dict[str, Any] | None:
+    size_bytes = log.size_bytes
+    count = log.enforce_retention()
+    if not count:
+        return None
+    return RETAINED(
+        **log.partition._asdict(),
+        is_dry_run=False,
+        segment_count=count,
+        size_bytes=size_bytes - log.size_bytes,
+        log_start_offset=log.log_start_offset,
+    )
 
 
 COMMANDS: Final = (Command("compact", compact, (COMPACTED,)), Command("retain", retain, (RETAINED,)))

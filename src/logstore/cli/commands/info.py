@@ -11,7 +11,7 @@ import typer
 from logstore.cli.commands import Command
 from logstore.cli.commands.files import FILE_SHAPES, file_info
 from logstore.cli.errors import WRONG, CommandError
-from logstore.cli.opening import Settings, logs_of, reading
+from logstore.cli.opening import Settings, logs_of, reading, topics_of
 from logstore.cli.options import Json, OptionalTopic, Partitions, Quiet
 from logstore.cli.output import Cell, Output, Shape
 from logstore.cli.times import format_time
@@ -106,6 +106,7 @@ def info(
 
 def _show_store(out: Output, store: Store, settings: Settings) -> None:
     identity = read_identity(OsFiles(), store.path) or MetaProperties(0, None, None)
+    held = [len(topic.held_partitions) for topic in topics_of(store)]
     has_identity = identity.cluster_id is not None or identity.node_id is not None
     found = STORE(
         path=store.path,
@@ -115,8 +116,8 @@ def _show_store(out: Output, store: Store, settings: Settings) -> None:
         node_id=identity.node_id,
         directory_id=None if identity.directory_id is None else str(identity.directory_id),
         was_clean=store.was_clean,
-        topics=len(store),
-        partitions=sum(len(topic.held_partitions) for topic in store.values()),
+        topics=len(held),
+        partitions=sum(held),
     )
     if out.is_json:
         out.json(found)

@@ -71,6 +71,7 @@ try:
     )
     from kazoo.handlers.threading import KazooTimeoutError
     from kazoo.hosts import collect_hosts
+    from kazoo.protocol.paths import normpath
     from kazoo.protocol.states import KazooState
     from kazoo.security import make_digest_acl
 except ImportError as error:
@@ -108,7 +109,8 @@ _UNKNOWN: Final = (
 
 def _check_hosts(hosts: str) -> None:
     try:
-        collect_hosts(hosts)
+        _, root = collect_hosts(hosts)
+        normpath(root or "/")
     except ValueError as error:
         raise UsageError(
             f"hosts is {shown(hosts)}; it must be text such as 'host1:2181,host2:2181/path': {error}"
@@ -177,7 +179,10 @@ class ZooKeeperTree:
 
     def _wait_for_connection(self) -> None:
         if not self._is_connected.wait(self.patience_ms / 1000):
-            raise RetriableError(f"{self.name} does not answer")
+            raise RetriableError(
+                f"{self.name} does not answer within session_ms ({self.patience_ms}): see whether it runs, "
+                "and whether this machine knows its name and reaches its port"
+            )
 
     def _on_state(self, state: str) -> None:
         """Runs in kazoo's thread."""
@@ -451,6 +456,8 @@ class _Follower:
         self._names: dict[str, set[str]] = {}
         self._texts: dict[str, Stored] = {}
         self._told: dict[str, Stored] = {}
+        self._is_unreadable = False
+        """Whether a warning has said so."""
         self._first_told = threading.Event()
         self._thread = threading.Thread(target=self._run, name="logstore-coordination-watch", daemon=True)
 
@@ -487,12 +494,28 @@ class _Follower:
                 self._read()
                 self._tell(self._difference())
                 self._first_told.set()
+                self._is_unreadable = False
             except _UNKNOWN:
                 self._try_again()  # or at the next connection
             except Exception as error:
                 if not self._is_closed:
-                    warn("%s cannot be read: %s: %s", self._name, type(error).__name__, error)
+                    self._warn(error)
                     self._try_again()
+
+    def _warn(self, error: Exception) -> None:
+        """Once, until it can be read again: it is tried each second."""
+        if self._is_unreadable:
+            return
+        self._is_unreadable = True
+        if isinstance(error, NoNodeError):
+            warn(
+                "%s lacks what the nodes keep there: somebody has removed it, and changes are not seen any "
+                "more. Put it back; if it is lost, stop all nodes, and begin another cluster with the one "
+                "that has everything (--new-cluster)",
+                self._name,
+            )
+        else:
+            warn("%s cannot be read: %s: %s", self._name, type(error).__name__, error)
 
     def _try_again(self) -> None:
         self._fresh.clear()
