@@ -347,6 +347,7 @@ def test_what_is_pickled_into_tasks():
     ("options", "message"),
     [
         ({SERVERS: "a:1,"}, "it must be addresses separated by commas"),
+        ({SERVERS: "a:1,b"}, "kafka.bootstrap.servers is 'a:1,b': 'b' is no address; give one such as"),
         ({"kafka.security.protocol": "TLS"}, "must be one of plaintext, ssl"),
         ({"kafka.security.protocol": "SASL_SSL"}, "kafka.sasl.mechanism must be one of PLAIN, SCRAM-SHA-256"),
         (

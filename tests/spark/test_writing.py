@@ -262,6 +262,12 @@ def test_whoever_has_the_store_open_is_named(path):
             "only the store itself writes",
         ),
         (BINARY, {"topic": "t", "partitions": "0"}, InvalidConfigError, "option partitions is '0'"),
+        (
+            BINARY,
+            {"topic": "new", "partitions": "100001"},
+            InvalidConfigError,
+            "partitions is '100001'.*1 to",
+        ),
         ([*BINARY, ("topic", "string")], {"partitions": "2"}, InvalidConfigError, "option partitions"),
         (BINARY, {"topic": "t", "lockTimeoutMs": "soon"}, InvalidConfigError, "option lockTimeoutMs"),
     ],

@@ -20,6 +20,7 @@ from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import InvalidRecordError, LogstoreError, UnknownTopicError
 from logstore.files import OsFiles
 from logstore.format.names import check_new_topic_name
+from logstore.logdir.catalogue import MAX_PARTITIONS
 from logstore.logdir.held import not_held_reason
 from logstore.partition.encoding import arrow_input
 from logstore.partition.encoding.row_encoder import RowEncoder
@@ -98,6 +99,8 @@ def plan_write(options: Options, fields: Iterable[tuple[str, str]]) -> WritePlan
         DEFAULT_LOCK_TIMEOUT_MS if timeout_ms is None else timeout_ms,
     )
     partitions = options.number("partitions")
+    if partitions is not None and partitions > MAX_PARTITIONS:
+        options.refuse("partitions", f"it must be a number from 1 to {MAX_PARTITIONS}")
     if topic is not None:
         check_new_topic_name(topic)
         if topic in RESERVED_TOPICS:

@@ -15,6 +15,7 @@ from typing import Final
 from logstore.connected import RemoteStore, Sasl, connect
 from logstore.errors import UsageError
 from logstore.spark.options import SERVERS, Options, wrong_option
+from logstore.wire.addresses import parse_address
 
 DEFAULT_PARTITION_BYTES: Final = 4 * 1024 * 1024
 """Of one answer. Kafka: 1 MiB; larger answers are fewer, and a task holds two."""
@@ -90,6 +91,11 @@ def connection_of(options: Options) -> Connection:
     servers = tuple(each.strip() for each in (options.text(SERVERS) or "").split(","))
     if not all(servers):
         options.refuse(SERVERS, "it must be addresses separated by commas, such as 127.0.0.1:9092")
+    try:
+        for each in servers:
+            parse_address(each)
+    except UsageError as error:
+        options.refuse(SERVERS, str(error))
     protocol = options.choice("kafka.security.protocol", _PROTOCOLS, default="plaintext")
     return Connection(
         servers=servers,
