@@ -354,6 +354,7 @@ def test_what_is_pickled_into_tasks():
             {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/x.jks"},
             "kafka.ssl.truststore.type must be PEM",
         ),
+        ({"kafka.ssl.keystore.type": "JKS"}, "kafka.ssl.keystore.type must be PEM"),
         (
             {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
             | {"kafka.sasl.jaas.config": 'x required username="secret-name";'},

@@ -97,6 +97,7 @@ def connection_of(options: Options) -> Connection:
     except UsageError as error:
         options.refuse(SERVERS, str(error))
     protocol = options.choice("kafka.security.protocol", _PROTOCOLS, default="plaintext")
+    _check_stores(options, uses_tls=protocol.endswith("ssl"))
     return Connection(
         servers=servers,
         client_id=options.text("kafka.client.id") or "logstore-spark",
@@ -107,17 +108,20 @@ def connection_of(options: Options) -> Connection:
     )
 
 
-def _tls_of(options: Options) -> Tls:
-    algorithm = options.choice("kafka.ssl.endpoint.identification.algorithm", ("https", ""), default="https")
+def _check_stores(options: Options, *, uses_tls: bool) -> None:
+    """Refuse stores that need Java, where they are used or their type is given. The default is Java's own."""
     for store in ("truststore", "keystore"):
         name, place = f"kafka.ssl.{store}.type", f"kafka.ssl.{store}.location"
-        if (place in options or name in options) and options.choice(
-            name, ("pem", "jks", "pkcs12"), default="jks"
-        ) != "pem":
+        is_given = name in options or (uses_tls and place in options)
+        if is_given and options.choice(name, ("pem", "jks", "pkcs12"), default="jks") != "pem":
             raise wrong_option(
                 f"option {name} must be PEM: a {store} of Java's own formats cannot be read without Java. "
                 "`keytool` and `openssl pkcs12` convert it"
             )
+
+
+def _tls_of(options: Options) -> Tls:
+    algorithm = options.choice("kafka.ssl.endpoint.identification.algorithm", ("https", ""), default="https")
     return Tls(
         authorities_path=options.text("kafka.ssl.truststore.location"),
         authorities=options.text("kafka.ssl.truststore.certificates"),
