@@ -12,7 +12,8 @@ if missing_python() is not None:
 
 import logstore
 from logstore.errors import UsageError
-from logstore.spark import compact, new_records, recover, verify
+from logstore.spark import CompactionJob, compact, new_records, recover, verify
+from tests.logdir.helpers import run_python
 
 SPARK = MagicMock()
 
@@ -57,3 +58,28 @@ def test_where_there_is_no_store_nothing_is_recovered(tmp_path):
 def test_a_sink_that_is_not_there_cannot_be_given_up(path):
     with pytest.raises(UsageError, match="no batch of the sink 'quary'; none is unfinished"):
         recover(path, give_up=["quary"])
+
+
+def test_help_and_completion_name_what_is_imported_at_its_first_use():
+    """0.7 s."""
+    program = """
+import pydoc, logstore.spark
+assert set(logstore.spark.__all__) <= set(dir(logstore.spark))
+print(pydoc.plain(pydoc.render_doc(logstore.spark)))
+"""
+    shown = run_python(program)
+    for name in logstore.spark.__all__:
+        assert name in shown.split("DATA\n")[0]
+
+
+def test_a_notebook_shows_what_a_compaction_of_many_stores_did(path):
+    with logstore.open(path) as store:
+        store.create_topic("t", config=logstore.TopicConfig(cleanup_policy="compact")).extend([(b"k", b"v")])
+        reports = {path: store.compact(now=True)}
+    shown = CompactionJob(
+        reports=reports, failures={"/<b>": ["LockedError: <i>"]}, elapsed_ms=7
+    )._repr_html_()
+    assert "t-0" in shown
+    assert "/&lt;b&gt;" in shown
+    assert "LockedError: &lt;i&gt;" in shown
+    assert "failure" not in CompactionJob(reports=reports, failures={}, elapsed_ms=7)._repr_html_()

@@ -359,7 +359,8 @@ def test_without_fail_on_data_loss_a_start_behind_the_end_gives_nothing(store, l
             "partition t-0 is missing; name all partitions that are read",
         ),
         ({"subscribe": "t", "startingOffsets": "latest"}, "option startingOffsets is 'latest': a batch read"),
-        ({"subscribe": "t", "startingOffsets": AT % -1}, "a batch read would be empty"),
+        ({"subscribe": "t", "startingOffsets": AT % -1}, "a batch read of t-0, which has -1, would be empty"),
+        ({"assign": '{"t": [0], "t": [1]}'}, "'t' comes twice in it"),
         ({"subscribe": "t", "endingOffsets": "earliest"}, "option endingOffsets is 'earliest': a batch read"),
         (
             {"subscribe": "t", "startingTimestamp": "noon"},

@@ -347,12 +347,14 @@ def test_what_is_pickled_into_tasks():
     ("options", "message"),
     [
         ({SERVERS: "a:1,"}, "it must be addresses separated by commas"),
+        ({SERVERS: "a:1,b"}, "kafka.bootstrap.servers is 'a:1,b': 'b' is no address; give one such as"),
         ({"kafka.security.protocol": "TLS"}, "must be one of plaintext, ssl"),
         ({"kafka.security.protocol": "SASL_SSL"}, "kafka.sasl.mechanism must be one of PLAIN, SCRAM-SHA-256"),
         (
             {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/x.jks"},
             "kafka.ssl.truststore.type must be PEM",
         ),
+        ({"kafka.ssl.keystore.type": "JKS"}, "kafka.ssl.keystore.type must be PEM"),
         (
             {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
             | {"kafka.sasl.jaas.config": 'x required username="secret-name";'},

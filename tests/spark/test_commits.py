@@ -9,6 +9,7 @@ from logstore.errors import (
     StorageError,
     UnknownTopicError,
     UnsupportedVersionError,
+    UsageError,
 )
 from logstore.format.header import decode_header
 from logstore.spark import commits, ledger
@@ -49,14 +50,37 @@ def test_batches_follow_each_other(place):
     assert place.values()[0] == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_a_batch_that_is_done_or_older_is_not_taken_again(place):
+def test_a_batch_that_is_done_is_not_taken_again(place, caplog):
     for batch in (3, 4):
         place.commit(place.stage(ROWS, batch=batch), batch=batch)
     before = place.values()
-    for batch in (4, 3, 0):
-        assert place.commit(place.stage(ROWS, batch=batch), batch=batch) is Outcome.REPEATED
+    assert place.commit(place.stage(ROWS, batch=4), batch=4) is Outcome.REPEATED
     assert place.values() == before
     assert place.staged_names() == []
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("batch", [3, 0])
+def test_a_query_that_goes_on_from_an_old_checkpoint_is_refused(place, batch):
+    """Its batch has a number that is done, but maybe other rows: left out, they would be missing."""
+    for number in (3, 4):
+        place.commit(place.stage(ROWS, batch=number), batch=number)
+    before = place.values()
+    with pytest.raises(
+        UsageError, match=f"batch {batch} of 'query of the test' comes after its batch 4.*new"
+    ):
+        place.commit(place.stage({0: [b"new"]}, batch=batch), batch=batch)
+    assert place.values() == before
+    place.commit(place.stage(ROWS, batch=5), batch=5)
+
+
+@pytest.mark.parametrize(("is_job", "named"), [(False, "its checkpoint is a copy"), (True, "same writeId")])
+def test_a_repeated_batch_that_has_other_rows_is_told(place, caplog, is_job, named):
+    place.commit(place.stage(ROWS), is_job=is_job)
+    again = place.stage({0: [b"a"]})
+    assert place.commit(again, is_job=is_job) is Outcome.REPEATED
+    assert "had 5 records then and has 1 now" in caplog.text
+    assert named in caplog.text
 
 
 def test_sinks_do_not_know_each_other(place):
@@ -369,6 +393,7 @@ def test_states_of_all_kinds_come_back_from_the_topic(place):
     states = [
         Prepared("é", 7, True, (staged,), tuple(ledger.Place(part.target, 5, 6, 7) for part in staged.parts)),
         Done("other", 2**40, False, 12),
+        Done("third", 0, True, 12, 0),
     ]
     with place.open() as store:
         Ledger(store).ensure_topic()

@@ -11,7 +11,7 @@ if missing_python() is not None:
     pytest.skip(missing_python(), allow_module_level=True)
 
 import logstore
-from logstore.errors import OffsetOutOfRangeError
+from logstore.errors import InvalidConfigError, OffsetOutOfRangeError, UsageError
 from logstore.spark import new_records
 
 
@@ -46,3 +46,25 @@ def test_without_fail_on_data_loss_it_continues_at_the_end(path):
 
 def test_a_log_that_has_not_grown_has_nothing_new(path):
     assert new_records(MagicMock(), output_up_to(1), path=path, topics=["t"]).is_empty
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["startingTimestamp", "startingOffsets", "ENDINGTIMESTAMP", "assign", "endingOffsetsByTimestamp"],
+)
+def test_what_would_read_other_records_is_refused(path, option):
+    """A time takes precedence over the offsets of the output: its records came again, or were passed over."""
+    with pytest.raises(InvalidConfigError, match=f"option {option} is '0': .* leave the option out"):
+        new_records(MagicMock(), output_up_to(0), path=path, topics=["t"], **{option: "0"})
+
+
+def test_options_are_given_as_spark_takes_them(path):
+    spark = MagicMock()
+    new_records(spark, output_up_to(3), path=path, topics=["t"], failOnDataLoss=False, minPartitions=2)
+    wanted = spark.read.format.return_value.options.call_args.kwargs
+    assert (wanted["failOnDataLoss"], wanted["minPartitions"]) == ("false", "2")
+
+
+def test_a_path_in_place_of_the_output_is_refused(path):
+    with pytest.raises(UsageError, match="output is '/out'; it must be a ParquetOutput"):
+        new_records(MagicMock(), "/out", path=path, topics=["t"])

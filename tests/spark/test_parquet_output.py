@@ -184,3 +184,16 @@ def test_a_new_checkpoint_is_not_taken_for_the_old_query(spark, source, output, 
         output.commit(rows_of(spark, 1), {})
     with pytest.raises(UsageError, match="for foreachBatch"):
         output.write_batch(rows_of(spark, 1), 3)
+
+
+def test_a_query_that_goes_on_from_an_old_checkpoint_is_refused(spark, source, output, tmp_path):
+    """2 s. Its next batch has what came later, and was left out as one that is there already."""
+    run_stream(spark, source, output, tmp_path / "checkpoint")
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "old")
+    for number in (3, 4):
+        (source / f"{number}.json").write_text(json.dumps({"number": number}))
+    run_stream(spark, source, output, tmp_path / "checkpoint")
+    (source / "5.json").write_text(json.dumps({"number": 5}))
+    with pytest.raises(Exception, match=r"batch 3 of .* comes after batch 4, which is in .*/out already"):
+        run_stream(spark, source, output, tmp_path / "old")
+    assert numbers_in(spark, output) == [0, 1, 2, 3, 4]

@@ -262,6 +262,12 @@ def test_whoever_has_the_store_open_is_named(path):
             "only the store itself writes",
         ),
         (BINARY, {"topic": "t", "partitions": "0"}, InvalidConfigError, "option partitions is '0'"),
+        (
+            BINARY,
+            {"topic": "new", "partitions": "100001"},
+            InvalidConfigError,
+            "partitions is '100001'.*1 to",
+        ),
         ([*BINARY, ("topic", "string")], {"partitions": "2"}, InvalidConfigError, "option partitions"),
         (BINARY, {"topic": "t", "lockTimeoutMs": "soon"}, InvalidConfigError, "option lockTimeoutMs"),
     ],
@@ -318,6 +324,36 @@ def test_a_wrong_row_is_named_and_leaves_no_file(path, monkeypatch, rows, topic,
     options = {} if topic is None else {"topic": topic}
     with pytest.raises(error, match=named):
         write(path, pa.concat_tables([first, second]), **options)
+    assert staged_left(path) == []
+
+
+WRONG = {
+    "timestamp": (-5_000, r"column 'timestamp' of the row is -5;"),
+    "headers": ([{"key": None, "value": b"x"}], r"column 'headers' of the row is \(None, b'x'\)"),
+    "value": (b"x" * 2_000_000, "larger than max_message_bytes"),
+}
+
+
+@pytest.mark.parametrize("column", WRONG)
+@pytest.mark.parametrize("others", ["nothing", "key", "partition", "topic", "one"])
+def test_a_row_that_cannot_be_a_record_is_told_by_its_number_in_the_task(path, monkeypatch, column, others):
+    """The error named the record's number among those of its partition."""
+    monkeypatch.setattr(writing, "GATHERED_BYTES", 20_000)
+    wrong, named = WRONG[column]
+    columns = {"value": [b"v"] * 5_000, column: [b"v" if column == "value" else None] * 5_000}
+    columns[column][3_210] = wrong
+    more = {
+        "key": {"key": [b"%d" % number for number in range(5_000)]},
+        "partition": {"partition": [number % 3 for number in range(5_000)]},
+        "topic": {"topic": ["one" if number % 3 else "t" for number in range(5_000)]},
+    }
+    options = {} if others == "topic" else {"topic": "one" if others == "one" else "t"}
+    rows = table(**columns, **more.get(others, {}))
+    tables = pa.concat_tables([rows.slice(start, 700) for start in range(0, 5_000, 700)])
+    with pytest.raises(
+        (InvalidRecordError, RecordTooLargeError), match=rf"partition \d, row 3210: .*{named}"
+    ):
+        write(path, tables, **options)
     assert staged_left(path) == []
 
 

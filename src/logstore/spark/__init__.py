@@ -43,6 +43,11 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'logstore.spark' has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    """What ``help()`` and a completion in a shell or notebook offer: also what was not asked for yet."""
+    return sorted({*globals(), *__all__} - {"TYPE_CHECKING"})
+
+
 __all__ = [
     "CompactionJob",
     "LogstoreSource",

@@ -125,7 +125,8 @@ class Commits:
             is_job: the sink has only this batch; it is forgotten after some days.
 
         Raises:
-            UsageError: a topic was deleted or changed while the tasks ran; or a file breaks its rules.
+            UsageError: a topic was deleted or changed while the tasks ran; or a file breaks its rules; or the
+                sink has had a later batch, and so goes on from an old state.
             CorruptionError: a file is not what its task wrote.
             StorageError: the disk failed. If the batch is prepared it stays so, and is finished later.
         """
@@ -134,7 +135,8 @@ class Commits:
         if isinstance(state, Prepared):
             self._finish(state)
             state = self._ledger.states[sink]
-        if state is not None and state.batch_id >= batch_id:
+        if isinstance(state, Done) and state.batch_id >= batch_id:
+            self._check_repeated(state, batch_id, files)
             reached("repeated")
             self.remove_strays(sink, batch_id)
             return Outcome.REPEATED
@@ -177,6 +179,39 @@ class Commits:
         if isinstance(state, Prepared):
             self._note_done(state, state.batch_id)
             self.remove_strays(sink, state.batch_id)
+
+    def _check_repeated(self, done: Done, batch_id: int, files: Sequence[StagedFile]) -> None:
+        """Tell a batch that is repeated from one of a query that goes on from an old checkpoint: its batches
+        have numbers that are done, but may have rows that no batch had. Only the last batch is repeated.
+
+        Raises:
+            UsageError: a later batch is done.
+        """
+        if batch_id < done.batch_id:
+            raise UsageError(
+                f"batch {batch_id} of {done.sink!r} comes after its batch {done.batch_id}, which is in the "
+                f"topics of {self._path} already: its checkpoint is a copy or was restored, or two queries "
+                "have the same checkpoint or sinkId. Nothing was written, as its rows may be there already. "
+                "Continue with the newest checkpoint; or begin with a new one, another sinkId if there is "
+                "one, and startingOffsets behind what was written"
+            )
+        record_count = sum(part.record_count for staged in files for part in staged.parts)
+        if done.record_count not in (None, record_count):
+            why = (
+                "this is another write with the same writeId"
+                if done.is_job
+                else "its checkpoint is a copy or was restored, or two queries have one checkpoint or sinkId"
+            )
+            warn(
+                "%s: batch %d of %r is done already and left out, but had %d records then and has %d now. If "
+                "%s, they are missing in the topics",
+                self._path,
+                batch_id,
+                done.sink,
+                done.record_count,
+                record_count,
+                why,
+            )
 
     def _finish_others(self, sink: str) -> None:
         """Finish other sinks' prepared batches. One that cannot be finished does not stop the others."""
@@ -261,7 +296,10 @@ class Commits:
         reached("after cleanup")
 
     def _note_done(self, prepared: Prepared, batch_id: int) -> None:
-        self._ledger.note(Done(prepared.sink, batch_id, prepared.is_job, self._clock.now_ms()))
+        """Note that the batch is done, or the one before it if this one was aborted."""
+        is_done = batch_id == prepared.batch_id
+        record_count = sum(place.record_count for place in prepared.places) if is_done else None
+        self._ledger.note(Done(prepared.sink, batch_id, prepared.is_job, self._clock.now_ms(), record_count))
 
     def _in_sequence(self, prepared: Prepared, logs: dict[Target, Log]) -> Prepared:
         """The batch with the sequences that the logs expect now. These have changed if a log had forgotten

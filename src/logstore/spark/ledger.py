@@ -4,7 +4,7 @@ It is a compacted topic with one partition in the same store. The key of a recor
 is JSON. The last record of a sink counts::
 
     {"version": 1, "state": "prepared", "batch": 7, "files": [...], "places": [...]}
-    {"version": 1, "state": "done", "batch": 7, "at_ms": ..., "is_job": false}
+    {"version": 1, "state": "done", "batch": 7, "at_ms": ..., "is_job": false, "records": 120}
 
 ``prepared`` is the point of no return: from then on the batch consists of these files, and is appended after
 these places of the logs. Does not know how that is done.
@@ -72,6 +72,8 @@ class Done(NamedTuple):
     batch_id: int
     is_job: bool
     at_ms: int
+    record_count: int | None = None
+    """None if that is not known."""
 
 
 class Ledger:
@@ -140,6 +142,8 @@ def _encode(state: Prepared | Done) -> bytes:
     value: dict[str, Any] = {"version": VERSION, "batch": state.batch_id, "is_job": state.is_job}
     if isinstance(state, Done):
         value |= {"state": "done", "at_ms": state.at_ms}
+        if state.record_count is not None:
+            value["records"] = state.record_count
     else:
         numbers = {place.target: number for number, place in enumerate(state.places)}
         value |= {
@@ -162,7 +166,7 @@ def _decode(sink: str, encoded: bytes, offset: int) -> Prepared | Done:
                 f"this logstore knows only version {VERSION}"
             )
         if value["state"] == "done":
-            return Done(sink, value["batch"], value["is_job"], value["at_ms"])
+            return Done(sink, value["batch"], value["is_job"], value["at_ms"], value.get("records"))
         places = tuple([Place(Target(*place[:3]), *place[3:]) for place in value["places"]])
         files = [
             StagedFile(

@@ -19,6 +19,7 @@ from logstore.logdir.watched import WatchedDirectory
 from logstore.model import TopicPartition
 from logstore.partition.checking.findings import VerifyReport, join_reports
 from logstore.partition.cleaning.reports import CompactionReport
+from logstore.showing import Table, show
 from logstore.store import open_store
 
 T = TypeVar("T")
@@ -95,6 +96,20 @@ class CompactionJob:
         ]
         lines += [f"  {path}: {reason}" for path, reasons in self.failures.items() for reason in reasons]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the logs' sizes, and what could not be compacted."""
+        logs = [
+            (path, report.partition, report.size_bytes_before, report.size_bytes_after, report.elapsed_ms)
+            for path, reports in self.reports.items()
+            for report in reports.values()
+        ]
+        failures = [(path, reason) for path, reasons in self.failures.items() for reason in reasons]
+        names = ("store", "partition", "bytes before", "bytes after", "ms")
+        parts = [Table(names, logs, len(logs))]
+        if failures:
+            parts.append(Table(("store", "failure"), failures, len(failures)))
+        return show(f"CompactionJob: {self.elapsed_ms} ms", parts)
 
 
 def compact(spark: SparkSession, paths: Sequence[PathLike], *, now: bool = False) -> CompactionJob:

@@ -124,6 +124,18 @@ _UNITS_MS: Final = {
 }
 
 
+class _ComesTwiceError(ValueError):
+    """A name that comes twice in a JSON object, of which Python's parser keeps the last value."""
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _ComesTwiceError(repr(next(name for name in names if names.count(name) > 1)))
+    return found
+
+
 def wrong_option(message: str) -> InvalidConfigError:
     """The error for a wrong option, to be raised at once.
 
@@ -243,7 +255,9 @@ class Options:
         if text is None:
             return None
         try:
-            return json.loads(text)
+            return json.loads(text, object_pairs_hook=_without_doubles)
+        except _ComesTwiceError as error:
+            return self.refuse(name, f"{error} comes twice in it")
         except ValueError as error:
             return self.refuse(name, f"it is not JSON ({error})")
 

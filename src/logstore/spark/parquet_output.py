@@ -118,7 +118,8 @@ class ParquetOutput:
 
         Raises:
             UsageError: the output was written by another query (or by this one with another checkpoint, which
-                counts batches from 0 again), or by :meth:`commit`.
+                counts batches from 0 again), or by :meth:`commit`; or it has a later batch of this query,
+                which continues from an old copy of its checkpoint.
             StorageError: the disk failed.
         """
         query_id = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
@@ -134,6 +135,12 @@ class ParquetOutput:
         previous = -1 if last is None else last.number
         if batch_id > previous + 1:
             raise CorruptionError(f"batch {previous + 1} is missing before batch {batch_id}", path=self.path)
+        if batch_id < previous:  # only the last one is repeated after a crash
+            raise UsageError(
+                f"batch {batch_id} of {query_id} comes after batch {previous}, which is in {self.path} "
+                "already: the checkpoint is a copy or was restored. Nothing was written, as its rows may be "
+                "there already. Continue with the newest checkpoint, or begin with a new one and a new output"
+            )
         if batch_id == previous + 1:
             self._commit(rows, Committed(batch_id, {}, query_id))
 

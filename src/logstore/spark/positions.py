@@ -249,10 +249,8 @@ def resolve_spans(
         UnknownTopicError: a topic does not exist.
     """
     start_limit, end_limit = starting_limit(options, default=EARLIEST), ending_limit(options)
-    _check_batch(
-        options, start_limit, LATEST, "a batch read would be empty; it begins at earliest or at offsets"
-    )
-    _check_batch(options, end_limit, EARLIEST, "a batch read would be empty; it ends at latest or at offsets")
+    _check_batch(options, start_limit, LATEST, "it begins at earliest (-2) or at offsets")
+    _check_batch(options, end_limit, EARLIEST, "it ends at latest (-1) or at offsets")
     partitions = subscription.partitions(origin)
     starts, ends = start_limit.wanted(partitions, origin), end_limit.wanted(partitions, origin)
     fails = options.flag("failOnDataLoss", default=True)
@@ -286,9 +284,16 @@ def bounds_of_all(
     return known
 
 
-def _check_batch(options: Options, limit: Limit, wrong: int, reason: str) -> None:
-    if not limit.is_time and wrong in (limit.of_all, *limit.of_each.values()):
-        options.refuse(limit.option, reason)
+def _check_batch(options: Options, limit: Limit, wrong: int, right: str) -> None:
+    if limit.is_time:
+        return
+    if limit.of_all == wrong:
+        options.refuse(limit.option, f"a batch read would be empty; {right}")
+    for partition, offset in sorted(limit.of_each.items()):
+        if offset == wrong:
+            options.refuse(
+                limit.option, f"a batch read of {partition}, which has {wrong}, would be empty; {right}"
+            )
 
 
 def _span(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import NamedTuple
+import os
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
-from logstore.arguments import check_list
-from logstore.errors import OffsetOutOfRangeError
+from logstore.arguments import check_list, shown
+from logstore.errors import InvalidConfigError, OffsetOutOfRangeError, UsageError
 from logstore.files import OsFiles, PathLike, check_path
 from logstore.spark.options import Options, Use
 from logstore.spark.origins.choice import origin_of
@@ -40,6 +41,28 @@ def current_table(
     )
 
 
+_DECIDED: Final = ("starting", "ending", "subscribe", "assign", "path")
+"""How the options begin that :func:`new_records` gives by itself. Times take precedence over offsets: records
+would come again, or be passed over."""
+
+
+def _texts_of(options: Mapping[str, str | bool | int]) -> dict[str, str]:
+    """The options as Spark takes them, which writes booleans in lower case.
+
+    Raises:
+        InvalidConfigError: one would change which records are read.
+    """
+    for name, value in options.items():
+        if name.lower().startswith(_DECIDED):
+            raise InvalidConfigError(
+                f"option {name} is {shown(value)}: new_records says by itself what is read, which begins "
+                "where the output ends; leave the option out"
+            )
+    return {
+        name: str(value).lower() if type(value) is bool else str(value) for name, value in options.items()
+    }
+
+
 class NewRecords(NamedTuple):
     """The result of :func:`new_records`."""
 
@@ -62,7 +85,7 @@ def new_records(
     *,
     path: PathLike,
     topics: Sequence[str],
-    **options: str,
+    **options: str | bool | int,
 ) -> NewRecords:
     """The records of some topics that are not in the output yet: from the offsets of its newest batch, or
     from the beginning, to the present end::
@@ -75,18 +98,23 @@ def new_records(
 
     Args:
         path: the store's directory, which the executors must see under the same name.
-        options: options of the read, such as ``includeHeaders="true"``. With ``failOnDataLoss="false"`` a log
-            that ends below the offsets of the output is read from its end on.
+        options: options of the read, such as ``includeHeaders="true"``, but not those that say which topics,
+            offsets or times are read. With ``failOnDataLoss="false"`` a log that ends below the offsets of
+            the output is read from its end on.
 
     Raises:
-        UsageError: ``topics`` is no list.
+        UsageError: ``topics`` is no list, or ``output`` is no :class:`ParquetOutput`.
+        InvalidConfigError: an option is wrong, or would change what is read.
         UnknownTopicError: there is no such topic.
         OffsetOutOfRangeError: a log ends below the offsets of the output.
     """
     check_list(topics, "topics", "topic names")
+    if isinstance(output, str | os.PathLike):
+        raise UsageError(f"output is {shown(output)}; it must be a ParquetOutput, which takes this path")
     last = output.last()
     done = {} if last is None else last.offsets
-    wanted = {**options, "path": OsFiles().absolute(check_path(path)), "subscribe": ",".join(topics)}
+    place = {"path": OsFiles().absolute(check_path(path)), "subscribe": ",".join(topics)}
+    wanted = {**_texts_of(options), **place}
     parsed = Options(wanted, Use.BATCH_READ)
     fails = parsed.flag("failOnDataLoss", default=True)
     origin = origin_of(parsed)

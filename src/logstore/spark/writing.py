@@ -7,7 +7,9 @@ its files, so its memory is bounded however much it writes. Knows Arrow, but not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -18,6 +20,7 @@ from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import InvalidRecordError, LogstoreError, UnknownTopicError
 from logstore.files import OsFiles
 from logstore.format.names import check_new_topic_name
+from logstore.logdir.catalogue import MAX_PARTITIONS
 from logstore.logdir.held import not_held_reason
 from logstore.partition.encoding import arrow_input
 from logstore.partition.encoding.row_encoder import RowEncoder
@@ -96,6 +99,8 @@ def plan_write(options: Options, fields: Iterable[tuple[str, str]]) -> WritePlan
         DEFAULT_LOCK_TIMEOUT_MS if timeout_ms is None else timeout_ms,
     )
     partitions = options.number("partitions")
+    if partitions is not None and partitions > MAX_PARTITIONS:
+        options.refuse("partitions", f"it must be a number from 1 to {MAX_PARTITIONS}")
     if topic is not None:
         check_new_topic_name(topic)
         if topic in RESERVED_TOPICS:
@@ -237,13 +242,15 @@ class _Stage:
         now_ms = SystemClock().now_ms()
         rows = _Rows(topic, data, numbers, self._row_count)
         rows.check()
-        for partition, part in rows.divide(self._first_partition):
-            target = Target(topic.name, topic.topic_id, partition)
+        for part in rows.divide(self._first_partition):
+            target = Target(topic.name, topic.topic_id, part.partition)
             try:
-                batches = arrow_input.encode(part, topic.encoder, now_ms)
+                batches = arrow_input.encode(part.data, topic.encoder, now_ms)
             except LogstoreError as error:
+                at, reason = _first_refused(part.data, topic.encoder, now_ms, error)
+                row = rows.row(part.number_of(at))
                 raise type(error)(
-                    f"topic {topic.name!r}, partition {partition}, rows from {self._row_count} on: {error}"
+                    f"topic {topic.name!r}, partition {part.partition}, row {row}: {reason}"
                 ) from error
             self._writer.append(target, batches, topic.config.segment_bytes)
 
@@ -262,12 +269,43 @@ class _Topic(NamedTuple):
     encoder: RowEncoder
 
 
+def _first_refused(data: Any, encoder: RowEncoder, now_ms: int, error: LogstoreError) -> tuple[int, str]:
+    """The first row that cannot be encoded, and why. ``error`` is the one of all rows. Whether a row can be
+    encoded does not depend on the others, so halves are tried: in all twice the time of encoding the rows."""
+    first, count = 0, data.num_rows
+    while count > 1:
+        half = count // 2
+        try:
+            arrow_input.encode(data.slice(first, half), encoder, now_ms)
+        except LogstoreError:
+            count = half
+        else:
+            first, count = first + half, count - half
+    try:
+        arrow_input.encode(data.slice(first, 1), encoder, now_ms)
+    except LogstoreError as its_own:
+        error = its_own
+    reason = (
+        str(error).replace("timestamp_ms", "column 'timestamp'").replace("header of", "column 'headers' of")
+    )
+    return first, reason.replace("record 0", "the row")
+
+
 def _topic_of(store: Store, name: str) -> _Topic:
     topic = store[name]
     encoder = RowEncoder(StoreConfig(), topic.config)
     return _Topic(
         name, str(topic.topic_id), len(topic), topic.held_partitions, store.path, topic.config, encoder
     )
+
+
+class _Part(NamedTuple):
+    """The rows for one partition, or some of them."""
+
+    partition: int
+    data: Any
+    number_of: Callable[[int], int]
+    """The number of one of these rows among those of the topic. Cost: as dividing them."""
 
 
 class _Rows:
@@ -279,10 +317,13 @@ class _Rows:
         self._numbers = numbers
         self._first_row = first_row
 
+    def row(self, number: int) -> int:
+        """The number, in the task, of one of these rows."""
+        return self._first_row + (number if self._numbers is None else self._numbers[number].as_py())
+
     def _row(self, mask: Any) -> int:
         """The number, in the task, of the first row for which a mask is true."""
-        number = _first_true(mask)
-        return self._first_row + (number if self._numbers is None else self._numbers[number].as_py())
+        return self.row(_first_true(mask))
 
     def check(self) -> None:
         """
@@ -298,7 +339,7 @@ class _Rows:
                 f"column 'key' is null in row {row}: topic {self._topic.name!r} is compacted and needs keys"
             )
 
-    def divide(self, first_partition: int) -> Iterator[tuple[int, Any]]:
+    def divide(self, first_partition: int) -> Iterator[_Part]:
         """The rows of each partition, in order. Rows without a key are spread in runs.
 
         Raises:
@@ -310,14 +351,15 @@ class _Rows:
         count, held = self._topic.partition_count, self._topic.held
         given = self._given_partitions() if "partition" in names else None
         if given is None and count == 1:
-            yield 0, data
+            yield _Part(0, data, lambda number: number)
         elif given is None and ("key" not in names or data.column("key").null_count == data.num_rows):
             yield from self._runs(data, first_partition)
         else:
             by_key = self._by_key(data, count, held[first_partition % len(held)])
             partitions = by_key if given is None else pc.coalesce(given, by_key)
             self._check_held(partitions)
-            yield from arrow_input.divide_by(data, partitions)
+            for partition, part in arrow_input.divide_by(data, partitions):
+                yield _Part(partition, part, partial(_number_in, partitions, partition))
 
     def _check_held(self, partitions: Any) -> None:
         topic = self._topic
@@ -350,13 +392,20 @@ class _Rows:
         by_key = arrow_input.partitions_of_keys(data.column("key"), count)
         return pc.fill_null(by_key, constant(without_key, pa.int32()))
 
-    def _runs(self, data: Any, first_partition: int) -> Iterator[tuple[int, Any]]:
+    def _runs(self, data: Any, first_partition: int) -> Iterator[_Part]:
         """An equal share for each held partition, but no share smaller than a batch."""
         held = self._topic.held
         share_bytes = max(data.nbytes // len(held), StoreConfig().batch_bytes, 1)
         step = max(data.num_rows * share_bytes // max(data.nbytes, 1), 1)
         for number, start in enumerate(range(0, data.num_rows, step)):
-            yield held[(first_partition + number) % len(held)], data.slice(start, step)
+            partition = held[(first_partition + number) % len(held)]
+            yield _Part(partition, data.slice(start, step), partial(operator.add, start))
+
+
+def _number_in(partitions: Any, partition: int, number: int) -> int:
+    """The number, among all rows, of a row of one partition. ``partitions`` has the partition of each."""
+    found: int = pc.indices_nonzero(pc.equal(partitions, partition))[number].as_py()
+    return found
 
 
 def _first_true(mask: Any) -> int:

@@ -15,6 +15,7 @@ from typing import Final
 from logstore.connected import RemoteStore, Sasl, connect
 from logstore.errors import UsageError
 from logstore.spark.options import SERVERS, Options, wrong_option
+from logstore.wire.addresses import parse_address
 
 DEFAULT_PARTITION_BYTES: Final = 4 * 1024 * 1024
 """Of one answer. Kafka: 1 MiB; larger answers are fewer, and a task holds two."""
@@ -90,7 +91,13 @@ def connection_of(options: Options) -> Connection:
     servers = tuple(each.strip() for each in (options.text(SERVERS) or "").split(","))
     if not all(servers):
         options.refuse(SERVERS, "it must be addresses separated by commas, such as 127.0.0.1:9092")
+    try:
+        for each in servers:
+            parse_address(each)
+    except UsageError as error:
+        options.refuse(SERVERS, str(error))
     protocol = options.choice("kafka.security.protocol", _PROTOCOLS, default="plaintext")
+    _check_stores(options, uses_tls=protocol.endswith("ssl"))
     return Connection(
         servers=servers,
         client_id=options.text("kafka.client.id") or "logstore-spark",
@@ -101,17 +108,20 @@ def connection_of(options: Options) -> Connection:
     )
 
 
-def _tls_of(options: Options) -> Tls:
-    algorithm = options.choice("kafka.ssl.endpoint.identification.algorithm", ("https", ""), default="https")
+def _check_stores(options: Options, *, uses_tls: bool) -> None:
+    """Refuse stores that need Java, where they are used or their type is given. The default is Java's own."""
     for store in ("truststore", "keystore"):
         name, place = f"kafka.ssl.{store}.type", f"kafka.ssl.{store}.location"
-        if (place in options or name in options) and options.choice(
-            name, ("pem", "jks", "pkcs12"), default="jks"
-        ) != "pem":
+        is_given = name in options or (uses_tls and place in options)
+        if is_given and options.choice(name, ("pem", "jks", "pkcs12"), default="jks") != "pem":
             raise wrong_option(
                 f"option {name} must be PEM: a {store} of Java's own formats cannot be read without Java. "
                 "`keytool` and `openssl pkcs12` convert it"
             )
+
+
+def _tls_of(options: Options) -> Tls:
+    algorithm = options.choice("kafka.ssl.endpoint.identification.algorithm", ("https", ""), default="https")
     return Tls(
         authorities_path=options.text("kafka.ssl.truststore.location"),
         authorities=options.text("kafka.ssl.truststore.certificates"),
