@@ -48,8 +48,8 @@ class Read(NamedTuple):
         return table.to_pylist()
 
     def spans(self) -> list[tuple[str, int, int, int]]:
-        """(topic, partition, start, stop) of each task."""
-        spans = [task.partition.span for task in self.tasks]
+        """(topic, partition, start, stop) of each range, in the order of the tasks."""
+        spans = [each.span for task in self.tasks for each in task.partition.ranges]
         return [(*span.partition, span.start, span.stop) for span in spans]
 
 

@@ -27,6 +27,7 @@ if missing_python() is not None:
 
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
+from logstore.spark import ranges
 from logstore.spark.columns import COLUMNS
 from tests.spark.reading import offsets, plan
 
@@ -423,6 +424,26 @@ def test_one_task_for_each_partition_unless_more_are_wanted(store, log):
     most = plan(store.path, subscribe="t", maxRecordsPerPartition=7)
     assert all(stop - start <= 7 for *_, start, stop in most.spans())
     assert [row["offset"] for row in most.rows()] == list(range(100))
+
+
+def test_of_very_many_partitions_small_neighbours_share_tasks(store, monkeypatch):
+    """1 s."""
+    monkeypatch.setattr(ranges, "_SMALL", 400)
+    topic = store.create_topic("t", partitions=200)
+    for number, log in enumerate(topic):
+        log.extend([b"%d" % number] * (150 if number % 10 else 1_000))
+    by_itself = plan(store.path, subscribe="t", minPartitions=1)
+    assert [len(task.partition.ranges) for task in by_itself.tasks] == [1] * 200
+    shared = plan(store.path, subscribe="t")
+    assert (shared.spans(), shared.rows()) == (by_itself.spans(), by_itself.rows())
+    held = [[span.stop - span.start for span, _ in task.partition.ranges] for task in shared.tasks]
+    assert held == [[1_000], *[[150, 150]] * 4, [150]] * 20
+    limited = plan(store.path, subscribe="t", maxRecordsPerPartition=300)
+    counts = [[span.stop - span.start for span, _ in task.partition.ranges] for task in limited.tasks]
+    assert max(map(sum, counts)) == max(map(len, counts)) * 150 == 300
+    assert limited.rows() == by_itself.rows()
+    monkeypatch.undo()
+    assert [len(task.partition.ranges) for task in plan(store.path, subscribe="t").tasks] == [3] * 66 + [2]
 
 
 def test_tasks_are_divided_among_partitions_by_their_records(store):

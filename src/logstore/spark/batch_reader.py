@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from logstore.spark.origins.choice import origin_of
 from logstore.spark.positions import Subscription, resolve_spans
 from logstore.spark.range_reader import RangeReader
-from logstore.spark.ranges import OffsetRange, divide
+from logstore.spark.ranges import ReadTask, divide
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class BatchReader(DataSourceReader):
-    """Reads ranges of offsets, one task for each. Has no ``pushFilters``: with Spark 4.3.0, a DataFrame that
+    """Reads ranges of offsets in tasks. Has no ``pushFilters``: with Spark 4.3.0, a DataFrame that
     is used twice would get the filters of its first use both times."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -44,6 +44,6 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         """Runs in a task. If there is nothing to read, Spark still calls it once, with a partition of its
         own."""
-        if not isinstance(partition, OffsetRange):
+        if not isinstance(partition, ReadTask):
             return iter(())
         return self._reader.read(partition)

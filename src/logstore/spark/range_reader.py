@@ -12,7 +12,7 @@ from logstore.errors import CorruptionError, OffsetOutOfRangeError, UnknownTopic
 from logstore.partition.watching.pinned import Damage
 from logstore.spark.columns import ColumnMap
 from logstore.spark.options import skips_corrupt_batches
-from logstore.spark.ranges import OffsetRange, Span
+from logstore.spark.ranges import OffsetRange, ReadTask, Span
 from logstore.warning import warn
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ class RangeReader:
         self._fails_on_loss = options.flag("failOnDataLoss", default=True)
         self._skips = skips_corrupt_batches(options)
 
-    def read(self, wanted: OffsetRange) -> Iterator[Any]:
-        """The records of a range as ``pyarrow.RecordBatch`` with the schema's columns. Memory: two of these
-        and one batch of the log, whatever the size of the range.
+    def read(self, task: ReadTask) -> Iterator[Any]:
+        """The records of a task's ranges as ``pyarrow.RecordBatch`` with the schema's columns. Memory: two of
+        these and one batch of the log, whatever the size of the ranges.
 
         Raises:
             CorruptionError: a batch is damaged, and ``onCorruptBatch`` is not ``skip``.
@@ -54,25 +54,26 @@ class RangeReader:
         from logstore.partition.reading import arrow  # the driver plans without pyarrow
 
         plan = arrow.plan_columns(self._columns.of_log, BATCH_ROWS, BATCH_BYTES)
-        convert = self._columns.converter(wanted.span.partition)
-        return map(convert, self._batches(wanted, plan))
+        try:
+            for wanted in task.ranges:
+                convert = self._columns.converter(wanted.span.partition)
+                yield from map(convert, self._batches(wanted, plan))
+        finally:
+            self.origin.close()
 
     def _batches(self, wanted: OffsetRange, plan: ColumnPlan) -> Iterator[Any]:
         """The log's record batches."""
         skipped = _Skipped(wanted.span)
         left: list[OffsetRange] = [wanted]
-        try:
-            while left:
-                now = left.pop()
-                reading = self.origin.reading(now.pinned, skipped.note if self._skips else None)
-                try:
-                    yield from reading.columns(plan)
-                except CorruptionError as error:
-                    raise self._named(error, now.span, reading.position) from error
-                except (OffsetOutOfRangeError, UnknownTopicError) as error:
-                    left += self._rest(now.span, reading.position, error)
-        finally:
-            self.origin.close()
+        while left:
+            now = left.pop()
+            reading = self.origin.reading(now.pinned, skipped.note if self._skips else None)
+            try:
+                yield from reading.columns(plan)
+            except CorruptionError as error:
+                raise self._named(error, now.span, reading.position) from error
+            except (OffsetOutOfRangeError, UnknownTopicError) as error:
+                left += self._rest(now.span, reading.position, error)
         skipped.tell()
 
     def _named(self, error: CorruptionError, span: Span, position: int) -> CorruptionError:

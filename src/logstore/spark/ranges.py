@@ -1,10 +1,10 @@
-"""Ranges of offsets: what one task reads, and how a read is divided among tasks."""
+"""Ranges of offsets, and how a read is divided among tasks: large ones among several, small ones together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from logstore.spark.origins.origin import Origin
 
 
+_MANY_TASKS: Final = 64
+"""So many are left where ranges are read together. Each takes Spark some tens of milliseconds of a core."""
+_SMALL: Final = 100_000
+"""Offsets: a task that has more to read takes longer for that than Spark does for the task."""
+
+
 class Span(NamedTuple):
     """Offsets ``[start, stop)`` of one partition, to be read by one task or by several."""
 
@@ -23,22 +29,30 @@ class Span(NamedTuple):
     stop: int
 
 
-class OffsetRange(InputPartition):
-    """What one task reads: offsets ``[start, stop)`` of one partition."""
+class OffsetRange(NamedTuple):
+    """A span that a task can read."""
 
-    def __init__(self, span: Span, pinned: Any) -> None:
-        """``pinned``: the result of :meth:`.Origin.pin` for the span."""
-        super().__init__(span)
-        self.span = span
-        self.pinned = pinned
+    span: Span
+    pinned: Any
+    """The result of :meth:`.Origin.pin` for the span."""
+
+
+class ReadTask(InputPartition):
+    """What one task reads: ranges of offsets, one after the other."""
+
+    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
+        super().__init__(tuple(each.span for each in ranges))
+        self.ranges = tuple(ranges)
 
     def __repr__(self) -> str:
-        return f"<OffsetRange {self.span.partition} {self.span.start} to {self.span.stop}>"
+        spans = [f"{span.partition} {span.start} to {span.stop}" for span, _ in self.ranges]
+        return f"<ReadTask {', '.join(spans)}>"
 
 
-def divide(origin: Origin, spans: Sequence[Span], options: Options) -> list[OffsetRange]:
-    """The ranges that cover the spans: one for each, or as many as ``minPartitions`` and
-    ``maxRecordsPerPartition`` ask for. Empty spans have none.
+def divide(origin: Origin, spans: Sequence[Span], options: Options) -> list[ReadTask]:
+    """The tasks that read the spans: one for each, or as many as ``minPartitions`` and
+    ``maxRecordsPerPartition`` ask for. Of very many, small ones are read together, unless ``minPartitions``
+    says how many there are to be. Empty spans have none.
 
     Raises:
         InvalidConfigError: one of the two is not a number above 0.
@@ -55,7 +69,24 @@ def divide(origin: Origin, spans: Sequence[Span], options: Options) -> list[Offs
         for first, last in pairwise([start, *cuts, stop]):
             piece = Span(partition, first, last)
             ranges.append(OffsetRange(piece, origin.pin(partition, first, last, isolation)))
-    return ranges
+    if least_count is not None:
+        return [ReadTask([each]) for each in ranges]
+    return [ReadTask(group) for group in _together(ranges, max_count)]
+
+
+def _together(ranges: Sequence[OffsetRange], max_count: int | None) -> list[list[OffsetRange]]:
+    """Neighbours that are few and small enough for one task."""
+    most_ranges, most_offsets = len(ranges) // _MANY_TASKS, min(max_count or _SMALL, _SMALL)
+    groups: list[list[OffsetRange]] = []
+    left = 0
+    for each in ranges:
+        count = each.span.stop - each.span.start
+        if not groups or count > left or len(groups[-1]) >= most_ranges:
+            groups.append([])
+            left = most_offsets
+        groups[-1].append(each)
+        left -= count
+    return groups
 
 
 def _parts(spans: Sequence[Span], least_count: int) -> list[int]:

@@ -25,7 +25,7 @@ from logstore.model import TopicPartition
 from logstore.spark.origins.choice import origin_of
 from logstore.spark.positions import LATEST, Subscription, resolve, starting_limit
 from logstore.spark.range_reader import RangeReader
-from logstore.spark.ranges import OffsetRange, Span, divide
+from logstore.spark.ranges import ReadTask, Span, divide
 from logstore.spark.stream_offsets import (
     Loss,
     Seen,
@@ -221,8 +221,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return divide(self._origin, spans, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Runs in a task: the records of a range, as Arrow batches."""
-        if not isinstance(partition, OffsetRange):
+        """Runs in a task: the records of its ranges, as Arrow batches."""
+        if not isinstance(partition, ReadTask):
             return iter(())
         return self._reader.read(partition)
 
