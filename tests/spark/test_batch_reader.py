@@ -446,6 +446,16 @@ def test_of_very_many_partitions_small_neighbours_share_tasks(store, monkeypatch
     assert [len(task.partition.ranges) for task in plan(store.path, subscribe="t").tasks] == [3] * 66 + [2]
 
 
+def test_so_do_the_tables_of_very_many(store):
+    """1 s."""
+    topic = store.create_topic("t", partitions=130)
+    for number, log in enumerate(topic):
+        log.extend([(b"k", b"before"), (b"k", b"%d" % number)])
+    table = plan(store.path, subscribe="t", latestByKey="true")
+    assert [len(task.partition.partitions) for task in table.tasks] == [2] * 65
+    assert [(row["partition"], row["value"]) for row in table.rows()] == [(n, b"%d" % n) for n in range(130)]
+
+
 def test_tasks_are_divided_among_partitions_by_their_records(store):
     topic = store.create_topic("t", partitions=3, config=SMALL)
     for number, count in enumerate((20, 0, 60)):

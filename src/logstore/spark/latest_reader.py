@@ -1,7 +1,7 @@
 """``spark.read`` with ``latestByKey``: a topic as a table, the current record of each key.
 
-One task for each partition, by :meth:`logstore.Log.latest`: no shuffle, and no more memory for keys than the
-task's map has. Tombstones and aborted records are not in the table.
+One task for each partition, or for several small ones, by :meth:`logstore.Log.latest`: no shuffle, and no
+more memory for keys than the task's map has. Tombstones and aborted records are not in the table.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from logstore.errors import UsageError
 from logstore.model import TopicPartition
 from logstore.spark.columns import ColumnMap
 from logstore.spark.origins.choice import origin_of
+from logstore.spark.origins.origin import Bounds
 from logstore.spark.positions import Subscription
 from logstore.spark.range_reader import BATCH_BYTES, BATCH_ROWS
+from logstore.spark.ranges import MANY_TASKS, together
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -38,13 +40,12 @@ TYPE_COLUMN: Final = "timestampType"
 """The column that a table does not have."""
 
 
-class WholePartition(InputPartition):
-    """What one task reads: the keys of one partition."""
+class WholePartitions(InputPartition):
+    """What one task reads: the keys of partitions, one after the other."""
 
-    def __init__(self, topic: str, partition: int) -> None:
-        super().__init__((topic, partition))
-        self.topic = topic
-        self.partition = partition
+    def __init__(self, partitions: Sequence[TopicPartition]) -> None:
+        super().__init__(tuple(partitions))
+        self.partitions = tuple(partitions)
 
 
 class LatestReader(DataSourceReader):
@@ -68,18 +69,25 @@ class LatestReader(DataSourceReader):
         self._columns = ColumnMap(schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One task for each partition that exists now."""
+        """One task for each partition that exists now, or for several small ones of very many."""
+        origin = self._origin
         try:
-            return [WholePartition(*partition) for partition in self._subscription.partitions(self._origin)]
+            partitions = self._subscription.partitions(origin)
+            if len(partitions) < 2 * MANY_TASKS:
+                return [WholePartitions([partition]) for partition in partitions]
+            bounds = origin.bounds_of(partitions, self._isolation)
+            sizes = [bounds.get(partition, Bounds(0, 0)) for partition in partitions]
+            groups = together([end - start for start, end in sizes])
+            return [WholePartitions([partitions[number] for number in group]) for group in groups]
         finally:
-            self._origin.close()
+            origin.close()
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         """Runs in a task."""
-        if not isinstance(partition, WholePartition):
-            return iter(())
-        wanted = TopicPartition(partition.topic, partition.partition)
-        batches = self._origin.read_latest(
-            wanted, self._isolation, self._columns.of_log, BATCH_ROWS, BATCH_BYTES
-        )
-        return map(self._columns.converter(wanted), batches)
+        if not isinstance(partition, WholePartitions):
+            return
+        for wanted in partition.partitions:
+            batches = self._origin.read_latest(
+                wanted, self._isolation, self._columns.of_log, BATCH_ROWS, BATCH_BYTES
+            )
+            yield from map(self._columns.converter(wanted), batches)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from logstore.spark.origins.origin import Origin
 
 
-_MANY_TASKS: Final = 64
+MANY_TASKS: Final = 64
 """So many are left where ranges are read together. Each takes Spark some tens of milliseconds of a core."""
 _SMALL: Final = 100_000
 """Offsets: a task that has more to read takes longer for that than Spark does for the task."""
@@ -71,20 +71,22 @@ def divide(origin: Origin, spans: Sequence[Span], options: Options) -> list[Read
             ranges.append(OffsetRange(piece, origin.pin(partition, first, last, isolation)))
     if least_count is not None:
         return [ReadTask([each]) for each in ranges]
-    return [ReadTask(group) for group in _together(ranges, max_count)]
+    counts = [span.stop - span.start for span, _ in ranges]
+    return [ReadTask([ranges[number] for number in group]) for group in together(counts, max_count)]
 
 
-def _together(ranges: Sequence[OffsetRange], max_count: int | None) -> list[list[OffsetRange]]:
-    """Neighbours that are few and small enough for one task."""
-    most_ranges, most_offsets = len(ranges) // _MANY_TASKS, min(max_count or _SMALL, _SMALL)
-    groups: list[list[OffsetRange]] = []
+def together(counts: Sequence[int], max_count: int | None = None) -> list[range]:
+    """Which neighbours are few and small enough for one task, by their numbers. ``counts`` are their
+    offsets, of which a task may read ``max_count``."""
+    most_ranges, most_offsets = len(counts) // MANY_TASKS, min(max_count or _SMALL, _SMALL)
+    groups: list[range] = []
     left = 0
-    for each in ranges:
-        count = each.span.stop - each.span.start
-        if not groups or count > left or len(groups[-1]) >= most_ranges:
-            groups.append([])
+    for number, count in enumerate(counts):
+        if groups and count <= left and len(groups[-1]) < most_ranges:
+            groups[-1] = range(groups[-1].start, number + 1)
+        else:
+            groups.append(range(number, number + 1))
             left = most_offsets
-        groups[-1].append(each)
         left -= count
     return groups
 
