@@ -715,8 +715,9 @@ def test_a_missing_partition_directory_is_damage(filled):
         assert values(store["t"][1]) == [b"one"]
         with pytest.raises(CorruptionError, match="directory is missing"):
             store["t"][0]
-        told = [problem.kind for problem in store.verify().problems]
-        assert told == [FindingKind.NOT_OPENED, FindingKind.MISSING_SEGMENT]
+        problems = store.verify().problems
+        assert [problem.kind for problem in problems] == [FindingKind.NOT_OPENED, FindingKind.MISSING_SEGMENT]
+        assert str(problems[0]).count(str(filled / "t-0")) == 1
     assert "t-0" not in names_in(filled)
 
 

@@ -36,7 +36,7 @@ from logstore.logdir.identity import BACKUP_NAME, MAX_META_BYTES
 from logstore.logdir.quotas import MAX_QUOTAS_BYTES, decode_quotas
 from logstore.logdir.users import MAX_USERS_BYTES, decode_users
 from logstore.model import TopicPartition
-from logstore.partition.checking.findings import Finding, FindingKind
+from logstore.partition.checking.findings import Finding, FindingKind, not_opened_finding
 from logstore.partition.state.home import (
     ACLS_NAME,
     CATALOGUE_NAME,
@@ -227,7 +227,7 @@ class _Backup:
             raise error
         files, name = self.task.files, partition_directory_name(*partition)
         source = f"{self.directory.path}/{name}"
-        self.damaged.append(Finding(kind=FindingKind.NOT_OPENED, path=source, reason=str(error)))
+        self.damaged.append(not_opened_finding(source, error))
         if old is not None and old.segments:
             source = f"{self.task.earlier}/{name}"
             self.stored[partition] = old

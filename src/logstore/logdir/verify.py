@@ -35,6 +35,7 @@ from logstore.partition.checking.findings import (
     OnVerifyProgress,
     VerifyReport,
     join_reports,
+    not_opened_finding,
 )
 from logstore.partition.checking.verify import ProgressSteps, verify_log
 from logstore.partition.state.context import LogContext
@@ -133,8 +134,7 @@ def _source_of(
 
     def not_opened(error: LogstoreError) -> LogFacts:
         facts = by_its_files()
-        refused = Finding(kind=FindingKind.NOT_OPENED, path=path, reason=str(error))
-        return replace(facts, findings=[*facts.findings, refused])
+        return replace(facts, findings=[*facts.findings, not_opened_finding(path, error)])
 
     def source() -> LogFacts:
         _check_there(directory, topic)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
+from logstore.errors import CorruptionError, LogstoreError
 from logstore.model import TopicPartition
 
 MAX_KEPT_FINDINGS: Final = 1000
@@ -146,6 +147,20 @@ class Finding:
         if self.last_offset is not None and self.last_offset != self.base_offset:
             where.append(f"to {self.last_offset}")
         return f"{self.kind.value}: {self.reason} ({', '.join(where)}). {self.next_step}"
+
+
+def not_opened_finding(directory: str, error: LogstoreError) -> Finding:
+    """That a partition could not be opened, and why: at the place that the error names, if it names one."""
+    if not isinstance(error, CorruptionError) or error.path is None:
+        return Finding(kind=FindingKind.NOT_OPENED, path=directory, reason=str(error))
+    return Finding(
+        kind=FindingKind.NOT_OPENED,
+        path=error.path,
+        reason=error.reason,
+        position=error.position,
+        base_offset=error.base_offset,
+        last_offset=error.last_offset,
+    )
 
 
 class VerifyProgress(NamedTuple):
