@@ -95,7 +95,8 @@ class Acl(NamedTuple):
     principal: str
     """Such as ``User:alice``; ``User:*`` is everyone."""
     host: str
-    """The address of the client; ``*`` is any."""
+    """The address of the client, in any spelling of an IPv6 address; ``*`` is any. Names of machines and
+    ranges of addresses match no client, as in Kafka."""
     operation: Operation
     permission: Permission
 

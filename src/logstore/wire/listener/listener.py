@@ -36,13 +36,13 @@ from logstore.wire.listener.spare_memory import SpareMemory
 from logstore.wire.listener.transport import PlainTransport, TlsTransport, Transport
 from logstore.wire.listener.watch import Watch
 from logstore.wire.listener.workers import Workers
+from logstore.wire.security.acl_index import address_of
 from logstore.wire.security.security import Security
 
 _NEWS_SECONDS: Final = 0.5
 """How long a listener that is closed waits for what may never come. Consumers ask for so much."""
 _DRAIN_SECONDS: Final = 5.0
 _ACCEPTED_AT_ONCE: Final = 64
-_IPV4_IN_IPV6: Final = "::ffff:"
 
 
 class ServedBroker(Broker, Protocol):
@@ -226,8 +226,7 @@ class Listener(BoundToProcess):
         if connected.family != socket.AF_UNIX:
             with suppress(OSError):  # it is gone already
                 connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            host = str(peer[0]) if isinstance(peer, tuple) else host
-            host = host.removeprefix(_IPV4_IN_IPV6)  # ACLs name it as it is
+            host = address_of(str(peer[0])) if isinstance(peer, tuple) else host  # as ACLs name it
         call = Call(
             node=self._node,
             broker=self._broker.as_client(Client()),
