@@ -16,6 +16,7 @@ from typing import Final, Protocol, Self
 
 from logstore import unix_sockets
 from logstore.broker.broker import Broker
+from logstore.broker.counting import RequestCounts
 from logstore.broker.quotas.precedence import ANONYMOUS, Client
 from logstore.broker.share.kept import ShareStates
 from logstore.errors import RetriableError, UsageError
@@ -84,6 +85,11 @@ class ServedBroker(Broker, Protocol):
         ...
 
     @property
+    def requests(self) -> RequestCounts:
+        """The requests that were answered."""
+        ...
+
+    @property
     def follower_sign_seconds(self) -> float:
         """How often it wants to hear of a follower that asks for the same again."""
         ...
@@ -141,6 +147,7 @@ class Listener(BoundToProcess):
             store_path=broker.path,
             group_settings=broker.group_settings,
             security=self._security,
+            requests=broker.requests,
             fetch_sessions=FetchSessions(
                 self._config.max_incremental_fetch_session_cache_slots,
                 sign_seconds=broker.follower_sign_seconds,
