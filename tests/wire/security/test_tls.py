@@ -162,6 +162,29 @@ class TestFiles:
         with pytest.raises(UsageError, match="password is a bytes"):
             ServerTls(*files, password=b"x")
 
+    def test_what_openssl_does_not_tell_is_named(self, files, tmp_path):
+        """It says "PEM lib" of each."""
+        certificate, key = files
+        locked = tmp_path / "locked.key"
+        openssl("ec", "-in", key, "-aes256", "-passout", "pass:sesame", "-out", locked)
+        for wrong, said in (
+            ({"key": locked}, r"locked\.key is encrypted; it takes its password"),
+            (
+                {"key": locked, "password": "x"},
+                r"locked\.key is encrypted, and the password may be a wrong one",
+            ),
+            ({"key": certificate}, r"server\.pem has no private key"),
+            ({"key": None}, r"server\.pem has no private key"),
+            ({"certificate": key}, r"server\.key has no certificate"),
+        ):
+            given = {"certificate": certificate, "key": key} | wrong
+            with pytest.raises(UsageError, match=said):
+                ServerTls(**given)
+            with pytest.raises(UsageError, match=said):
+                ClientTls(None, **given)
+        with pytest.raises(UsageError, match="NO_CERTIFICATE"):
+            ServerTls(certificate, locked, client_ca=key, password="sesame")
+
 
 class TestReplacing:
     @pytest.fixture
