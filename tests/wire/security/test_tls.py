@@ -331,6 +331,13 @@ class TestReplacing:
                     remote.topics()
                 assert "may" not in str(caught.value)
 
+    def test_a_unix_socket_has_none_on_either_side(self, authority, files, tmp_path):
+        with logstore.open(tmp_path / "store") as store:
+            listener = store.listen(str(tmp_path / "s.sock"), tls=ServerTls(*files))
+            store.create_topic("t")
+            with logstore.connect(listener.address, tls=ClientTls(authority.root)) as shop:
+                assert shop.topics() == {"t": 1}
+
     def test_what_is_no_tls(self):
         for wrong in (True, "ca.pem", object()):
             with pytest.raises(UsageError, match="must be an ssl"):
