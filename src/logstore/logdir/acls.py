@@ -206,7 +206,9 @@ def _check_known(kind: type[NumberT], value: Any, what: str) -> NumberT:
         with suppress(ValueError):
             found = kind(value)
     if not found:  # UNKNOWN is 0
-        raise UsageError(f"unknown {what} {shown(value)}")
+        # Clients have enumerations of the same names, with other numbers.
+        hint = "" if type(value) is int else f"; it must be a logstore.security.{kind.__name__}"
+        raise UsageError(f"unknown {what} {shown(value)}{hint}")
     return found
 
 

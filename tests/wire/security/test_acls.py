@@ -318,7 +318,10 @@ class TestChanges:
         ({"resource_type": 1}, "the resource type ANY is for filters"),
         ({"resource_type": 8}, "unknown resource type 8"),
         ({"resource_type": True}, "unknown resource type True"),
-        ({"resource_type": Operation.READ}, "unknown resource type <Operation.READ: 3>"),
+        (
+            {"resource_type": Operation.READ},
+            "unknown resource type <Operation.READ: 3>; it must be a logstore.security.ResourceType",
+        ),
         ({"resource_type": CLUSTER}, "its only name is 'kafka-cluster'"),
         ({"resource_name": ""}, "the name of a resource is ''"),
         ({"resource_name": "x" * 32_768}, "must be text of 1 to 32767 bytes"),
