@@ -341,7 +341,7 @@ class TestSettingThem:
         ("given", "message"),
         [
             ({"producer_byte_rate": 1}, "a quota is for a user, a client id or both"),
-            ({"user": "a"}, "no quota is given: set"),
+            ({"user": "a"}, r"no quota is given: set\(\.\.\., producer_byte_rate=1_000_000\)"),
             (
                 {"user": "a", "producer_rate": 1},
                 "unknown quota 'producer_rate'; did you mean 'producer_byte_rate'",

@@ -2,6 +2,7 @@
 
 A request counts once, when its result is there: one that waits for records, or for a flush, when the caller
 takes the result. It has an error if any of its partitions, topics or members has one; the first counts.
+What a listener refuses to a client does not come here: of that only the error counts.
 
 Lock: :class:`RequestCounts` has one, held for single additions.
 """
@@ -42,6 +43,11 @@ class RequestCounts:
             self._seconds[api].observe(seconds)
             if error is not NONE:
                 self._errors[api, error.name] += 1
+
+    def note_refused(self, api: str, error: ErrorCode) -> None:
+        """A client asked for what it may not do. What it may do of the same request counts by itself."""
+        with self._lock:
+            self._errors[api, error.name] += 1
 
     def note_throttle(self, api: str, seconds: float) -> None:
         """An answer told its client to wait."""

@@ -76,7 +76,7 @@ class StoreQuotas:
         entity = check_entity(user, client_id)
         ops = tuple((check_key(key), check_value(key, value)) for key, value in quotas.items())
         if not ops:
-            raise UsageError(f"no quota is given: set(client_id='a', {KEYS[0]}=1_000_000); there are {KEYS}")
+            raise UsageError(f"no quota is given: set(..., {KEYS[0]}=1_000_000); there are {KEYS}")
         self._alter(entity, ops)
 
     def remove(self, *keys: str, user: QuotaName | None = None, client_id: QuotaName | None = None) -> None:

@@ -63,6 +63,7 @@ class Sender:
     __slots__ = (
         "_accumulator",
         "_acks",
+        "_ask_at_ms",
         "_asked",
         "_broker",
         "_clock",
@@ -75,6 +76,7 @@ class Sender:
         "_in_flight",
         "_is_closing",
         "_must_look",
+        "_no_id_because",
         "_resume_ms",
         "_retrying",
         "_sending",
@@ -121,6 +123,9 @@ class Sender:
         self._is_closing = False
         self._first_identity: tuple[int, int] | None = None
         self._asked: Pending[InitProducerIdResult] | None = None
+        self._ask_at_ms = -1
+        """Ask for no producer id before, by the monotonic clock: there was none."""
+        self._no_id_because = ""
         self._failed: list[OutgoingBatch] | None = None
         self._told_at: dict[str, float] = {}
 
@@ -409,6 +414,9 @@ class Sender:
         if queue.next_sequence == 0 and self._first_identity is not None:
             queue.identity = self._first_identity
             return True
+        if now_ms < self._ask_at_ms:
+            queue.retry_at_ms, queue.refusal = self._ask_at_ms, self._no_id_because
+            return False
         if self._asked is None:
             self._asked = self._broker.init_producer_id(InitProducerIdRequest())
         result = self._asked.poll()
@@ -417,11 +425,24 @@ class Sender:
             return False
         self._asked = None
         if result.error is not NONE:
-            return False  # asked again by the next step
+            self._take_no_id(queue, result, now_ms)
+            return False
         queue.identity, queue.next_sequence = (result.producer_id, result.producer_epoch), 0
         if self._first_identity is None:
             self._first_identity = queue.identity
         return True
+
+    def _take_no_id(self, queue: PartitionQueue, result: InitProducerIdResult, now_ms: int) -> None:
+        """The broker gives no producer id. All partitions wait until it is asked again, if that may help."""
+        why = f"the broker gives the producer no id: {result.message or result.error.name}"
+        if result.error is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            why += "; the user needs WRITE on the topic, or IDEMPOTENT_WRITE on the cluster"
+        if result.error in RETRIABLE:
+            self._ask_at_ms, self._no_id_because = now_ms + self._config.retry_backoff_ms, why
+            queue.retry_at_ms, queue.refusal = self._ask_at_ms, why
+            self._tell_of(queue, now_ms - queue.closed[0].created_ms)
+        else:
+            self._fail(queue, tuple(queue.closed), error_of(result.error, f"{queue.partition}: {why}"))
 
     def _may_stamp_in_transaction(self, queue: PartitionQueue, transacting: Transacting, now_ms: int) -> bool:
         """A transaction has its own epoch, and its own sequences. All that have something to send are let in

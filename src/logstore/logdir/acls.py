@@ -95,7 +95,8 @@ class Acl(NamedTuple):
     principal: str
     """Such as ``User:alice``; ``User:*`` is everyone."""
     host: str
-    """The address of the client; ``*`` is any."""
+    """The address of the client, in any spelling of an IPv6 address; ``*`` is any. Names of machines and
+    ranges of addresses match no client, as in Kafka."""
     operation: Operation
     permission: Permission
 
@@ -205,7 +206,9 @@ def _check_known(kind: type[NumberT], value: Any, what: str) -> NumberT:
         with suppress(ValueError):
             found = kind(value)
     if not found:  # UNKNOWN is 0
-        raise UsageError(f"unknown {what} {shown(value)}")
+        # Clients have enumerations of the same names, with other numbers.
+        hint = "" if type(value) is int else f"; it must be a logstore.security.{kind.__name__}"
+        raise UsageError(f"unknown {what} {shown(value)}{hint}")
     return found
 
 

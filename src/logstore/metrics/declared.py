@@ -114,7 +114,10 @@ TABLE: Final[tuple[Metric, ...]] = (
         ("api",),
     ),
     _counter(
-        "request_errors", "{request}", "Requests with an error, by Kafka's name for it.", ("api", "error")
+        "request_errors",
+        "{request}",
+        "Requests with an error, by Kafka's name for it; also those that [ACLs](security.md) do not allow.",
+        ("api", "error"),
     ),
     _histogram(
         "throttle_seconds",

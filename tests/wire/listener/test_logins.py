@@ -72,6 +72,50 @@ def send(config, topic="t"):
     return told
 
 
+class TestStrangers:
+    """Who is to say who it is. Listeners look around once a second."""
+
+    def test_who_does_not_log_in_holds_no_place(self, store):
+        """2 s."""
+        settings = {"sasl_enabled_mechanisms": "PLAIN", "socket_step_timeout_ms": 100}
+        with store.listen(**settings) as listener:
+            with RawClient(listener.address) as silent:
+                assert silent.is_hung_up()
+            with RawClient(listener.address) as looks:
+                assert looks.ask(ApiKey.API_VERSIONS, ApiVersionsRequest(), 0).error_code == 0
+                assert looks.is_hung_up()
+
+    def test_who_is_logged_in_may_be_idle(self, store):
+        """1.6 s."""
+        store.users.set_password("alice", PASSWORD)
+        settings = {"sasl_enabled_mechanisms": "PLAIN", "socket_step_timeout_ms": 100}
+        with store.listen(**settings) as listener, RawClient(listener.address) as client:
+            client.ask(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest("PLAIN"), 1)
+            message = b"\0alice\0" + PASSWORD.encode()
+            assert client.ask(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(message), 2).error_code == 0
+            time.sleep(1.5)
+            assert client.ask(ApiKey.METADATA, MetadataRequest(None), 12).topics is not None
+
+    def test_who_need_not_log_in_may_be_idle_from_the_first(self, store):
+        """1.6 s."""
+        with store.listen(socket_step_timeout_ms=100) as listener, RawClient(listener.address) as client:
+            time.sleep(1.5)
+            assert client.ask(ApiKey.API_VERSIONS, ApiVersionsRequest(), 0).error_code == 0
+
+    @pytest.mark.skipif(OPENSSL is None, reason="the program openssl, which makes certificates, is missing")
+    def test_who_does_not_begin_with_tls_holds_no_place(self, store, tmp_path):
+        """1 s."""
+        certified = Authority(tmp_path / "ca").certify("one", "/CN=one")
+        with (
+            store.listen(tls=ServerTls(*certified), socket_step_timeout_ms=100) as listener,
+            RawClient(listener.address) as silent,
+            RawClient(listener.address) as stops,
+        ):
+            stops.socket.sendall(bytes.fromhex("160301020001"))  # half a greeting
+            assert silent.is_hung_up()
+            assert stops.is_hung_up()
+
+
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_who_knows_the_password_is_let_in(secured, mechanism):
     assert send(settings(secured, mechanism=mechanism)) == [0]

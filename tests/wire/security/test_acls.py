@@ -137,6 +137,32 @@ def test_each_check_is_as_the_plain_reading_has_it(acls, principal, host, operat
 
 
 @pytest.mark.parametrize(
+    ("said", "client"),
+    [
+        ("0:0:0:0:0:0:0:1", "::1"),  # as Java spells it, and so Kafka's tools and logs
+        ("2001:DB8::00AB", "2001:db8::ab"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("::FFFF:a00:1", "10.0.0.1"),
+    ],
+)
+def test_a_host_may_be_any_spelling_of_the_address(said, client):
+    index = AclIndex({acl(), acl(host=said, permission=DENY)})
+    assert index.allows(ALICE, client, READ, TOPIC, "t") is False
+    assert index.allows(ALICE, "2001:db8::1", READ, TOPIC, "t") is True
+
+
+def test_spellings_of_one_host_add_up():
+    index = AclIndex({acl(host="::1"), acl(operation=WRITE, host="0:0:0:0:0:0:0:1")})
+    assert index.allows(ALICE, "::1", READ, TOPIC, "t")
+    assert index.allows(ALICE, "::1", WRITE, TOPIC, "t")
+
+
+@pytest.mark.parametrize("said", ["localhost", "10.0.0.0/8", "fe80::1%eth0", "a:b", "::\0"])
+def test_a_host_that_is_no_address_is_nobodys(said):
+    assert AclIndex({acl(host=said)}).allows(ALICE, "::1", READ, TOPIC, "t") is False
+
+
+@pytest.mark.parametrize(
     ("allowed", "denied", "expected"),
     [
         ([("a", LITERAL)], [], True),
@@ -292,7 +318,10 @@ class TestChanges:
         ({"resource_type": 1}, "the resource type ANY is for filters"),
         ({"resource_type": 8}, "unknown resource type 8"),
         ({"resource_type": True}, "unknown resource type True"),
-        ({"resource_type": Operation.READ}, "unknown resource type <Operation.READ: 3>"),
+        (
+            {"resource_type": Operation.READ},
+            "unknown resource type <Operation.READ: 3>; it must be a logstore.security.ResourceType",
+        ),
         ({"resource_type": CLUSTER}, "its only name is 'kafka-cluster'"),
         ({"resource_name": ""}, "the name of a resource is ''"),
         ({"resource_name": "x" * 32_768}, "must be text of 1 to 32767 bytes"),

@@ -59,6 +59,30 @@ def test_a_producer_does_not_ask_again_and_again_for_what_is_denied(store, conne
     assert 1 <= len(denied) <= 2
 
 
+@pytest.mark.parametrize("may_set", [True, False])
+def test_a_worker_that_may_not_say_where_its_new_group_begins_warns(store, connect, caplog, may_set):
+    """0.2 s."""
+    store.create_topic("t")
+    store["t"].append(b"x")
+    place = ResourceType.GROUP, "g", PatternType.LITERAL, "User:alice", "*"
+    rights = (Operation.READ, Operation.ALTER_CONFIGS) if may_set else (Operation.READ,)
+    store.acls.add([Acl(*place, each, Permission.ALLOW) for each in rights])
+    shop = connect("t", Operation.READ)
+    for round_number in range(2):
+        with shop.queue("t", group="g") as queue:
+            jobs = queue.poll(timeout=0.1)
+            assert len(jobs) == (1 if may_set and not round_number else 0)
+            for job in jobs:
+                queue.accept(job)
+    told = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    if may_set:
+        assert told == []
+    else:  # once: then the group is there
+        (line,) = told
+        assert "'g' is new, and share.auto.offset.reset=earliest was not set: GROUP_AUTHORIZATION" in line
+        assert "needs ALTER_CONFIGS on the group" in line
+
+
 def test_who_may_only_make_a_topic_is_told_that_it_is_made(store, connect):
     connect("t", Operation.CREATE).create_topic("t", partitions=2)
     assert len(store["t"]) == 2

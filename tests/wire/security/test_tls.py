@@ -162,6 +162,29 @@ class TestFiles:
         with pytest.raises(UsageError, match="password is a bytes"):
             ServerTls(*files, password=b"x")
 
+    def test_what_openssl_does_not_tell_is_named(self, files, tmp_path):
+        """It says "PEM lib" of each."""
+        certificate, key = files
+        locked = tmp_path / "locked.key"
+        openssl("ec", "-in", key, "-aes256", "-passout", "pass:sesame", "-out", locked)
+        for wrong, said in (
+            ({"key": locked}, r"locked\.key is encrypted; it takes its password"),
+            (
+                {"key": locked, "password": "x"},
+                r"locked\.key is encrypted, and the password may be a wrong one",
+            ),
+            ({"key": certificate}, r"server\.pem has no private key"),
+            ({"key": None}, r"server\.pem has no private key"),
+            ({"certificate": key}, r"server\.key has no certificate"),
+        ):
+            given = {"certificate": certificate, "key": key} | wrong
+            with pytest.raises(UsageError, match=said):
+                ServerTls(**given)
+            with pytest.raises(UsageError, match=said):
+                ClientTls(None, **given)
+        with pytest.raises(UsageError, match="NO_CERTIFICATE"):
+            ServerTls(certificate, locked, client_ca=key, password="sesame")
+
 
 class TestReplacing:
     @pytest.fixture
@@ -307,6 +330,13 @@ class TestReplacing:
                 with pytest.raises(RetriableError) as caught:
                     remote.topics()
                 assert "may" not in str(caught.value)
+
+    def test_a_unix_socket_has_none_on_either_side(self, authority, files, tmp_path):
+        with logstore.open(tmp_path / "store") as store:
+            listener = store.listen(str(tmp_path / "s.sock"), tls=ServerTls(*files))
+            store.create_topic("t")
+            with logstore.connect(listener.address, tls=ClientTls(authority.root)) as shop:
+                assert shop.topics() == {"t": 1}
 
     def test_what_is_no_tls(self):
         for wrong in (True, "ca.pem", object()):

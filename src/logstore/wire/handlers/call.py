@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from logstore.broker.broker import Broker
 from logstore.broker.codes import ErrorCode
+from logstore.broker.counting import RequestCounts
 from logstore.broker.pending import Pending
 from logstore.broker.requests import Reassignment
 from logstore.broker.share.kept import ShareStates
@@ -195,6 +196,8 @@ class Node:
     answer_memory: AnswerMemory = field(
         default_factory=lambda: AnswerMemory(ListenerConfig().fetch_memory_bytes)
     )
+    requests: RequestCounts = field(default_factory=RequestCounts)
+    """Where what was refused counts."""
     store_path: str = ""
     """Where the files are. No error tells clients of it."""
 
@@ -230,6 +233,8 @@ class Call:
     """What its program is made with, as clients tell since KIP-511."""
     sasl: SaslServer | None = None
     """The logins of this connection; None if nobody has to log in."""
+    refused: ResourceType | None = None
+    """Of the request at hand: the first resource that the client asked for and may not use."""
     room: AnswerRoom = field(init=False)
     """For its answer."""
 
@@ -255,9 +260,12 @@ class Call:
         self, operation: Operation, resource_type: ResourceType, name: str, *, is_noted: bool = True
     ) -> bool:
         """Whether the client may do it. ``is_noted=False`` where it has not asked for this by name."""
-        return self.node.security.allows(
+        is_allowed = self.node.security.allows(
             self.principal, self.host, operation, resource_type, name, is_noted=is_noted
         )
+        if is_noted and not is_allowed and self.refused is None:
+            self.refused = resource_type
+        return is_allowed
 
     def allows_any(self, operation: Operation, resource_type: ResourceType) -> bool:
         """The same of some resource of the type (KIP-679)."""

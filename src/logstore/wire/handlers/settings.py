@@ -42,8 +42,8 @@ class ListenerConfig(Checked):
     connections_max_idle_ms: int = 600_000
     """A connection on which nothing is asked for so long is closed."""
     socket_step_timeout_ms: int = 30_000
-    """How long a request may take to arrive once it has begun, and an answer to be taken. The connection of a
-    slower client is closed: it holds memory. Of our own."""
+    """How long a request may take to arrive once it has begun, and an answer to be taken; and TLS and a login
+    together. The connection of a slower client is closed: it holds memory, and a place. Of our own."""
     num_request_threads: int = 32
     """How many requests are worked on at a time. Connections that are idle, and requests that wait for
     records, disk or members, take no thread. Kafka: ``num.network.threads`` and ``num.io.threads``."""

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Answered, Pending
+from logstore.logdir.acls import ResourceType
 from logstore.model import Bytes
 from logstore.warning import warn
 from logstore.wire.apis import ApiKey, api_of
@@ -18,6 +19,25 @@ from logstore.wire.headers import RequestHeader, decode_request_header, encode_r
 from logstore.wire.listener.wording import for_clients
 
 _OLDEST: Final = 0
+_REFUSALS: Final = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+"""With which error it counts that a client may not use a resource."""
+_COUNTED_AS: Final = {
+    "offset_for_leader_epoch": "offsets_for_leader_epoch",
+    "add_partitions_to_txn": "add_partitions_to_transaction",
+    "add_offsets_to_txn": "add_offsets_to_transaction",
+    "end_txn": "end_transaction",
+    "write_txn_markers": "write_transaction_markers",
+    "txn_offset_commit": "offset_commit",
+    "incremental_alter_configs": "alter_configs",
+    "consumer_group_describe": "describe_consumer_groups",
+    "share_group_describe": "describe_share_groups",
+    "describe_share_group_offsets": "share_group_offsets",
+}
+"""Requests that the broker counts under another name."""
 
 
 class Asked(NamedTuple):
@@ -58,14 +78,23 @@ def read(call: Call, frame: Bytes) -> Asked | Answer:
 def answer(call: Call, asked: Asked) -> Answer:
     """Carry a request out. What its answer waits for does not wait here."""
     version = asked.header.api_version
+    call.refused = None
     try:
         found = asked.answers.answer(call, asked.request, version)
     except Exception as error:
         warn("%s failed: %s\n%s", asked.key.name, error, traceback.format_exc())
         return refuse(asked, ErrorCode.UNKNOWN_SERVER_ERROR)
+    if call.refused is not None:
+        _count_refused(call, asked.key, call.refused)
     if hasattr(found, "poll"):
         return Answer(asked.header, found, version)
     return Answer(asked.header, Answered(found), version)
+
+
+def _count_refused(call: Call, key: ApiKey, resource_type: ResourceType) -> None:
+    api = key.name.lower()
+    code = _REFUSALS.get(resource_type, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    call.node.requests.note_refused(_COUNTED_AS.get(api, api), code)
 
 
 def refuse(asked: Asked, code: ErrorCode) -> Answer:

@@ -38,7 +38,7 @@ from logstore.wire.listener.intercepting import (
     Refuse,
 )
 from logstore.wire.listener.login import MAX_BYTES_BEFORE, Login
-from logstore.wire.listener.transport import Transport, pieces_of
+from logstore.wire.listener.transport import TlsTransport, Transport, pieces_of
 from logstore.wire.listener.watch import Watch
 from logstore.wire.listener.workers import Workers
 from logstore.wire.security.audit import note_failed_login
@@ -138,7 +138,7 @@ class Connection:
         self.is_draining = False
         """Whether it is closed when what was asked is answered."""
         self._step = _Step()
-        self._active_at = time.monotonic()
+        self._began_at = self._active_at = time.monotonic()
 
     # Between waits
 
@@ -421,9 +421,18 @@ class Connection:
         if self._step.seconds(now) > config.socket_step_timeout_ms / 1000:
             return f"a request or an answer took longer than {config.socket_step_timeout_ms} ms"
         is_idle = self._answer is None and not self._muted_until
+        if is_idle and self._is_stranger and now - self._began_at > config.socket_step_timeout_ms / 1000:
+            return f"the client has not said who it is within {config.socket_step_timeout_ms} ms"
         if is_idle and now - self._active_at > config.connections_max_idle_ms / 1000:
             return f"nothing was asked for {config.connections_max_idle_ms} ms"
         return None
+
+    @property
+    def _is_stranger(self) -> bool:
+        """Whether the client was to log in, or to ask something over TLS, and has not."""
+        if self.call.sasl is not None:
+            return self._login.is_awaited
+        return isinstance(self._transport, TlsTransport) and not self._is_known
 
     def end(self) -> None:
         """Close it, unless a thread is working for it: then it is closed when that has finished."""

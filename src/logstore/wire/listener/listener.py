@@ -16,6 +16,7 @@ from typing import Final, Protocol, Self
 
 from logstore import unix_sockets
 from logstore.broker.broker import Broker
+from logstore.broker.counting import RequestCounts
 from logstore.broker.quotas.precedence import ANONYMOUS, Client
 from logstore.broker.share.kept import ShareStates
 from logstore.errors import RetriableError, UsageError
@@ -36,13 +37,13 @@ from logstore.wire.listener.spare_memory import SpareMemory
 from logstore.wire.listener.transport import PlainTransport, TlsTransport, Transport
 from logstore.wire.listener.watch import Watch
 from logstore.wire.listener.workers import Workers
+from logstore.wire.security.acl_index import address_of
 from logstore.wire.security.security import Security
 
 _NEWS_SECONDS: Final = 0.5
 """How long a listener that is closed waits for what may never come. Consumers ask for so much."""
 _DRAIN_SECONDS: Final = 5.0
 _ACCEPTED_AT_ONCE: Final = 64
-_IPV4_IN_IPV6: Final = "::ffff:"
 
 
 class ServedBroker(Broker, Protocol):
@@ -81,6 +82,11 @@ class ServedBroker(Broker, Protocol):
     @property
     def share_states(self) -> ShareStates | None:
         """The states of queues, for other nodes; None if there are none."""
+        ...
+
+    @property
+    def requests(self) -> RequestCounts:
+        """The requests that were answered."""
         ...
 
     @property
@@ -141,6 +147,7 @@ class Listener(BoundToProcess):
             store_path=broker.path,
             group_settings=broker.group_settings,
             security=self._security,
+            requests=broker.requests,
             fetch_sessions=FetchSessions(
                 self._config.max_incremental_fetch_session_cache_slots,
                 sign_seconds=broker.follower_sign_seconds,
@@ -226,8 +233,7 @@ class Listener(BoundToProcess):
         if connected.family != socket.AF_UNIX:
             with suppress(OSError):  # it is gone already
                 connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            host = str(peer[0]) if isinstance(peer, tuple) else host
-            host = host.removeprefix(_IPV4_IN_IPV6)  # ACLs name it as it is
+            host = address_of(str(peer[0])) if isinstance(peer, tuple) else host  # as ACLs name it
         call = Call(
             node=self._node,
             broker=self._broker.as_client(Client()),

@@ -155,7 +155,7 @@ class Dialing:
 
     def _connected(self) -> None:
         assert self._sock is not None
-        if self._tls is None:
+        if self._tls is None or self._address.path:  # a listener has no TLS on a Unix socket
             self._hand_over()
             return
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Final
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import RETRIABLE
@@ -26,9 +27,9 @@ from logstore.broker.share.requests import (
     ShareGroupHeartbeatResult,
     TopicIdPartition,
 )
-from logstore.logdir.group_settings import DEAD_LETTER_TOPIC
+from logstore.logdir.group_settings import AUTO_OFFSET_RESET, DEAD_LETTER_TOPIC
 from logstore.model import TopicPartition
-from logstore.warning import inform
+from logstore.warning import inform, warn
 from logstore.wire.remote.asking import Gathered, ask
 from logstore.wire.remote.cluster import Cluster, Leader
 from logstore.wire.remote.coordinators import Coordinators, Kind
@@ -48,6 +49,12 @@ _REFUSED_FOR_GOOD = frozenset(
     }
 )
 """The broker does not know a setting, or does not allow it. Other refusals may be of a moment."""
+_BROKERS_RESET: Final = "latest"
+"""Where a share group begins that was told nothing."""
+_BEGINS_ELSEWHERE: Final = (
+    "share group %r is new, and %s=%s was not set: %s. Unless an administrator has set it, jobs in front of "
+    "its first worker are passed over. The user needs ALTER_CONFIGS on the group"
+)
 _ASSIGNED_MS = 20
 _LONGEST_ASSIGNING_MS = 5_000
 
@@ -142,7 +149,8 @@ class ShareMembers:
             elif described is not None and described.error in RETRIABLE:  # there may be members
                 pending.complete(ShareGroupHeartbeatResult(described.error, message=described.message))
             else:
-                self._set(request, pending, then)
+                is_new = described is not None and described.error is ErrorCode.GROUP_ID_NOT_FOUND
+                self._set(request, pending, then, is_new=is_new)
 
         target = self._coordinators.of(Kind.GROUP, request.group)
         ask(self._cluster, target, shares.DESCRIBE, (request.group,), request.client_id, look)
@@ -152,6 +160,8 @@ class ShareMembers:
         request: ShareGroupHeartbeat,
         pending: RemotePending[ShareGroupHeartbeatResult],
         then: Callable[[], object],
+        *,
+        is_new: bool,
     ) -> None:
         config = request.config
         assert config is not None
@@ -175,6 +185,8 @@ class ShareMembers:
                     refusal = ShareGroupHeartbeatResult(ErrorCode.INVALID_CONFIG, message=why)
                 elif told.error in _REFUSED_FOR_GOOD:
                     inform("share group %r: %s is left as it is: %s", request.group, name, told.why)
+                    if is_new and name == AUTO_OFFSET_RESET and names[name] != _BROKERS_RESET:
+                        warn(_BEGINS_ELSEWHERE, request.group, name, names[name], told.why)
                 elif told.error is not ErrorCode.NONE:
                     refusal = ShareGroupHeartbeatResult(told.error, message=f"{name} was not set: {told.why}")
                 gathered.add(refusal)

@@ -7,6 +7,7 @@ to 5 µs more, by how many lengths the prefixes have (43 measured).
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -28,6 +29,9 @@ _IMPLYING: Final = {
     Operation.DESCRIBE_CONFIGS: (Operation.ALTER_CONFIGS,),
 }
 """What is allowed with others. Denying those does not deny it."""
+
+_IPV4_IN_IPV6: Final = "::ffff:"
+"""How an IPv6 address begins that is one of IPv4."""
 
 _MOST_REMEMBERED: Final = 4096
 _LONGEST_REMEMBERED: Final = 249
@@ -99,7 +103,7 @@ class _TypeIndex:
 
 
 def _add(rules: Rules, acl: Acl) -> None:
-    subject = (acl.principal, acl.host)
+    subject = (acl.principal, address_of(acl.host))
     denied, allowed = rules.get(subject, (0, 0))
     bits = _EVERY_BIT if acl.operation is Operation.ALL else _BITS[acl.operation]
     if acl.permission is Permission.DENY:
@@ -110,6 +114,19 @@ def _add(rules: Rules, acl: Acl) -> None:
                 bits |= _BITS[implied]
         allowed |= bits
     rules[subject] = (denied, allowed)
+
+
+def address_of(host: str) -> str:
+    """The host of an ACL as sockets name it. An IPv6 address has many spellings: Kafka's own is
+    ``0:0:0:0:0:0:0:1``. An IPv4 address in one of IPv6 is that IPv4 address."""
+    if ":" not in host:
+        return host
+    try:
+        address = socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, host))
+    except (OSError, ValueError):  # no address
+        return host
+    inner = address.removeprefix(_IPV4_IN_IPV6)
+    return inner if "." in inner else address
 
 
 def _subjects(principal: str, host: str) -> tuple[Subject, ...]:

@@ -10,6 +10,7 @@ import ssl
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from typing import Final
 
 from logstore.arguments import check_flag, shown
 from logstore.errors import StorageError, UsageError
@@ -17,6 +18,9 @@ from logstore.files import Files, FileStamp, OsFiles, PathLike, check_path
 from logstore.warning import warn
 
 Stamps = tuple[FileStamp | None, ...]
+
+_MOST_READ: Final = 1_000_000
+"""Bytes of a file that may be any."""
 
 
 class _Renewed(ABC):
@@ -79,10 +83,35 @@ class _Renewed(ABC):
         try:
             return self._make()
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            names = ", ".join(str(each) for each in self._paths if each is not None)
+            names = ", ".join(dict.fromkeys(str(each) for each in self._paths if each is not None))
+            says_why = getattr(error, "library", None) == "X509"  # of roots, and of a key that does not fit
+            why = (None if says_why else self._why_not()) or str(error)
             raise UsageError(
-                f"OpenSSL does not take the certificate, key or roots in {names}: {error}"
+                f"OpenSSL does not take the certificate, key or roots in {names}: {why}"
             ) from None
+
+    def _why_not(self) -> str | None:
+        """What is wrong with the certificate or its key, where OpenSSL says only that something is."""
+        certificate, key = self._chain()
+        if certificate is None:
+            return None
+        key = certificate if key is None else key
+        try:
+            if not _has(certificate, b"BEGIN CERTIFICATE", b"BEGIN TRUSTED CERTIFICATE"):
+                return f"{certificate} has no certificate"
+            if not _has(key, b"PRIVATE KEY"):
+                return f"{key} has no private key; name the file that has it as key"
+            if not _has(key, b"ENCRYPTED"):
+                return None
+        except OSError:  # OpenSSL's words are the better ones
+            return None
+        if self._password is None:
+            return f"the key in {key} is encrypted; it takes its password, or a copy that is not encrypted"
+        return f"the key in {key} is encrypted, and the password may be a wrong one"
+
+    @abstractmethod
+    def _chain(self) -> tuple[PathLike | None, PathLike | None]:
+        """The files of the certificate and of its key, among the paths."""
 
     @abstractmethod
     def _make(self) -> ssl.SSLContext:
@@ -127,6 +156,9 @@ class ServerTls(_Renewed):
         """Whether clients without one are refused."""
         return self._is_required
 
+    def _chain(self) -> tuple[PathLike | None, PathLike | None]:
+        return self._paths[0], self._paths[1]
+
     def _make(self) -> ssl.SSLContext:
         certificate, key, client_ca = self._paths
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -169,12 +201,22 @@ class ClientTls(_Renewed):
             raise UsageError("a key needs the certificate that it is of")
         super().__init__((ca, certificate, key), password, files)
 
+    def _chain(self) -> tuple[PathLike | None, PathLike | None]:
+        return self._paths[1], self._paths[2]
+
     def _make(self) -> ssl.SSLContext:
         ca, certificate, key = self._paths
         context = ssl.create_default_context(cafile=ca)
         if certificate is not None:
             context.load_cert_chain(certificate, key, password=self._password or "")
         return context
+
+
+def _has(path: PathLike, *markers: bytes) -> bool:
+    """Whether a file has one of the lines that say what is in it."""
+    with open(path, "rb") as file:
+        text = file.read(_MOST_READ)
+    return any(each in text for each in markers)
 
 
 def check_client_tls(given: object, name: str) -> None:
