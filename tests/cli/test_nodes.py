@@ -17,7 +17,7 @@ import logstore
 from logstore.cli import nodes
 from logstore.cli.nodes import read_node_file
 from logstore.cli.serving import Serving, run_plain
-from logstore.errors import LockedError, UsageError
+from logstore.errors import LockedError, RetriableError, UsageError
 from logstore.replica import FileCoordinator
 
 LINES = {"directory": '"data"', "node_id": "7", "coordinator": '"common"', "listener": '"127.0.0.1:0"'}
@@ -177,6 +177,59 @@ def test_a_node_id_that_is_in_use_is_no_directory_that_is(write, monkeypatch, ca
     monkeypatch.setattr(nodes, "Node", refuse)
     assert run_plain(Serving(config=write(), is_quiet=True)) == 3
     assert "error: node id 7 is in use by 127.0.0.1:9092, in its life 1. Stop that" in capsys.readouterr().err
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """A process that is told to end as soon as clients can connect, and does not wait between looks."""
+    looks = []
+
+    def wait(_):
+        looks.append(1)
+        return len(looks) > 3
+
+    monkeypatch.setattr(nodes, "until_told", lambda: SimpleNamespace(wait=wait))
+    return looks
+
+
+def _away(monkeypatch, times):
+    """The coordinator does not answer so often."""
+    opened, tries = nodes.open_coordinator, []
+
+    def open_coordinator(*arguments, **options):
+        tries.append(1)
+        if len(tries) <= times:
+            raise RetriableError("zookeeper://h does not answer")
+        return opened(*arguments, **options)
+
+    monkeypatch.setattr(nodes, "open_coordinator", open_coordinator)
+    return tries
+
+
+def test_a_node_that_has_a_cluster_waits_for_its_coordinator(write, quick, monkeypatch, capsys):
+    """After a power cut all machines start at once: it ended, and nobody started it again. 0.3 s."""
+    file = write()
+    assert run_plain(Serving(config=file)) == 0
+    capsys.readouterr()
+    quick.clear()
+    tries = _away(monkeypatch, times=2)
+    assert run_plain(Serving(config=file)) == 0
+    told = capsys.readouterr()
+    assert told.err.count("zookeeper://h does not answer. The node waits for it") == 1
+    assert "is served at" in told.out
+    assert len(tries) == 3
+    quick.clear()
+    _away(monkeypatch, times=99)
+    assert run_plain(Serving(config=file)) == 0  # it is told to end while it waits
+    assert "is served at" not in capsys.readouterr().out
+
+
+def test_a_node_without_a_cluster_does_not_wait(write, quick, monkeypatch, capsys):
+    """The name may be wrong."""
+    _away(monkeypatch, times=99)
+    assert run_plain(Serving(config=write())) == 3
+    assert quick == []
+    assert capsys.readouterr().err == "error: zookeeper://h does not answer\n"
 
 
 @pytest.mark.parametrize("is_new_cluster", [False, True])
