@@ -232,6 +232,27 @@ def test_a_node_without_a_cluster_does_not_wait(write, quick, monkeypatch, capsy
     assert capsys.readouterr().err == "error: zookeeper://h does not answer\n"
 
 
+@pytest.mark.parametrize("kind", ["other files", "a file", "another cluster", "no cluster"])
+def test_what_is_refused_though_the_file_is_right_ends_with_3(write, quick, tmp_path, capsys, kind):
+    """As the table of exit codes says. It was 2, as for a wrong file. 0.2 s."""
+    file, data = write(), tmp_path / "data"
+    if kind == "other files":
+        data.mkdir()
+        (data / "letter.txt").write_text("x")
+    elif kind == "a file":
+        data.write_text("x")
+    else:
+        assert run_plain(Serving(config=file)) == 0
+        shutil.rmtree(tmp_path / "common")
+        if kind == "another cluster":
+            FileCoordinator(tmp_path / "common").close()
+    capsys.readouterr()
+    assert run_plain(Serving(config=file)) == 3
+    told = capsys.readouterr().err
+    assert told.startswith("error: ")
+    assert file in told or str(tmp_path / "common") in told
+
+
 @pytest.mark.parametrize("is_new_cluster", [False, True])
 def test_a_damaged_coordinator_is_no_store_to_be_verified(write, tmp_path, capsys, is_new_cluster):
     FileCoordinator(tmp_path / "common").close()
@@ -254,7 +275,7 @@ def test_a_lost_coordinator_is_not_made_again_by_accident(write, tmp_path):
     assert (refused.returncode, "Start the node without it" in refused.stderr) == (2, True)
     shutil.rmtree(tmp_path / "common")
     refused = run("--config", write())
-    assert (refused.returncode, "there is no cluster in" in refused.stderr) == (2, True)
+    assert (refused.returncode, "there is no cluster in" in refused.stderr) == (3, True)
     assert not (tmp_path / "common").exists()
     refused = run("--config", write(settings='{"retention.ms" = "7d"}'), "--new-cluster")
     assert (refused.returncode, "retention.ms is '7d'" in refused.stderr) == (2, True)  # and nothing was done

@@ -18,6 +18,7 @@ from logstore.errors import (
     RetriableError,
     StorageError,
     UsageError,
+    is_of_place,
 )
 from logstore.files import OsFiles, parent_of, read_small_file
 from logstore.replica.coordination.coordinator import TreeCoordinator
@@ -264,6 +265,8 @@ def _said_in(path: str, settings: Iterable[str] = ()) -> Iterator[None]:
     try:
         yield
     except UsageError as error:
+        if is_of_place(error):  # the file may be right
+            raise StorageError(None, f"{path}: {error}") from None
         if type(error) not in (UsageError, InvalidConfigError) or str(error).startswith(f"{path}:"):
             raise
         told = str(error)

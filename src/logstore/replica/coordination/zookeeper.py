@@ -34,7 +34,7 @@ from typing import Any, Final
 from logstore._version import how_to_install
 from logstore.arguments import check_least, shown
 from logstore.clock import BootClock, Clock
-from logstore.errors import RetriableError, UsageError
+from logstore.errors import RetriableError, UsageError, of_place
 from logstore.lock import ForkFlag
 from logstore.replica.coordination import layout
 from logstore.replica.coordination.coordinator import TreeCoordinator
@@ -304,7 +304,7 @@ def _refusal(name: str, error: Exception, path: str = "") -> UsageError:
             "; it was made with another login: give that one ([zookeeper] in a node's file, or login=), or "
             "another path"
         )
-    return UsageError(f"{name}{path} refuses this: {error!r}{advice}")
+    return of_place(UsageError(f"{name}{path} refuses this: {error!r}{advice}"))
 
 
 def _add(transaction: Any, step: Step) -> None:
