@@ -465,6 +465,25 @@ def test_what_consumers_may_have_seen_is_told_of_when_it_is_cut_off(cluster, cap
     assert "Some were below the high watermark" in caplog.text
 
 
+@pytest.mark.parametrize(("session_ms", "waits_ms"), [(2_000, 20_000), (30_000, 60_000)])
+def test_a_node_waits_for_the_end_of_its_own_earlier_session(tmp_path, monkeypatch, session_ms, waits_ms):
+    """One that was killed was refused its id for 20 s, and then ended, where sessions last longer."""
+    waited = []
+    register = FileCoordinator.register
+
+    def noting(self, *arguments, wait_ms, **options):
+        waited.append(wait_ms)
+        return register(self, *arguments, wait_ms=wait_ms, **options)
+
+    monkeypatch.setattr(FileCoordinator, "register", noting)
+    with (
+        logstore.open(tmp_path / "data") as store,
+        closing(FileCoordinator(tmp_path / "cluster", session_ms=session_ms)) as coordinator,
+        Node(store, 1, coordinator=coordinator),
+    ):
+        assert waited == [waits_ms]
+
+
 def test_a_node_that_comes_back_empty_copies_everything(cluster, tmp_path):
     create(cluster)
     cluster.wait_for_isr(T, 3)

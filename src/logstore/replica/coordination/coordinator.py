@@ -126,6 +126,10 @@ class TreeCoordinator:
         self._fork_flag.check_usable(self, is_closed=self._is_closed)
 
     @property
+    def session_ms(self) -> int:
+        return self._tree.patience_ms
+
+    @property
     def clock(self) -> Clock:
         return self._tree.clock
 

@@ -68,7 +68,7 @@ _MAX_RACK_BYTES: Final = 255
 _MOST_REPLICAS: Final = 2**15 - 1
 """The protocol's number for them has 16 bits."""
 _TICK_SECONDS: Final = 0.25
-_FIRST_WAIT_MS: Final = 2 * SESSION_MS
+_FIRST_WAIT_SESSIONS: Final = 2
 """For an earlier process of the node to be taken for dead: with ZooKeeper that is when its session ends."""
 _WAIT_MS: Final = 1_000
 """For an earlier life of the node to end, at a time."""
@@ -133,7 +133,8 @@ class Node:
         Raises:
             UsageError: the directory is of another node or of another cluster; the store is a node already;
                 an argument is wrong; or the store has more users, ACLs or quotas than a cluster can.
-            LockedError: another process has the node id, and was still there after 20 seconds.
+            LockedError: another process has the node id, and was still there after two sessions, at least 20
+                seconds.
             RetriableError: the coordinator cannot be reached.
             CorruptionError: ``users.json`` or ``acls.json`` is damaged; says what to do.
         """
@@ -215,7 +216,7 @@ class Node:
                 listener,
                 self._listener.advertised,
             )
-        self._register(wait_ms=_FIRST_WAIT_MS)
+        self._register(wait_ms=_FIRST_WAIT_SESSIONS * max(SESSION_MS, self._coordinator.session_ms))
         self._texts.give(is_first=self._coordinator.view.living.keys() <= {self.node_id})
         for run, what in ((self._run, "node"), (self._propose_all, "proposals"), (self._grow, "growth")):
             thread = start_thread(run, f"logstore-{what}-{self.node_id}", what="to run a node")
