@@ -444,6 +444,7 @@ def test_what_no_other_has_is_cut_off_where_another_has_led(cluster, caplog):
     assert told.startswith(
         "t-0: the leader has other records from 1 on; the offsets to 1 are cut off here. Not all"
     )
+    assert "unless an unclean election or an older copy of the coordinator has cost them" in told
 
 
 def test_what_consumers_may_have_seen_is_told_of_when_it_is_cut_off(cluster, caplog):
