@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+import shutil
 import time
 from contextlib import closing, contextmanager, suppress
 from functools import partial
@@ -483,6 +485,37 @@ def test_a_node_waits_for_the_end_of_its_own_earlier_session(tmp_path, monkeypat
         Node(store, 1, coordinator=coordinator),
     ):
         assert waited == [waits_ms]
+
+
+def test_a_topic_that_the_cluster_has_lost_is_told_with_what_to_do(tmp_path, caplog):
+    """As after a coordinator was put back from an older copy. 0.3 s."""
+    common, copy = tmp_path / "cluster", tmp_path / "copy"
+    with logstore.open(tmp_path / "data") as store:
+        FileCoordinator(common, cluster_id=store.cluster_id).close()
+        for name in ("known", "lost"):
+            with (
+                closing(FileCoordinator(common)) as coordinator,
+                Node(store, 1, coordinator=coordinator) as node,
+                logstore.connect(node.address) as cluster,
+            ):
+                cluster.create_topic(name)
+                eventually(lambda name=name: name in store)
+            if name == "known":
+                shutil.copytree(common, copy)
+                life = store.path + "/node.json"
+                known = pathlib.Path(life).read_bytes()
+        pathlib.Path(life).write_bytes(known)
+        with (
+            closing(FileCoordinator(copy)) as coordinator,
+            Node(store, 1, coordinator=coordinator) as node,
+        ):
+            eventually(lambda: "does not know the topics" in caplog.text)
+            with logstore.connect(node.address) as cluster:
+                cluster.create_topic("lost")
+            eventually(lambda: "cannot be held here" in caplog.text)
+    assert f"the topics lost of {tmp_path / 'data'}: they are kept, and not served" in caplog.text
+    assert "move its directory away, and start it with an empty one" in caplog.text
+    assert "replica.leave_cluster() of the copy" in caplog.text
 
 
 def test_a_node_that_comes_back_empty_copies_everything(cluster, tmp_path):

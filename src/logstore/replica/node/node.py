@@ -73,6 +73,12 @@ _FIRST_WAIT_SESSIONS: Final = 2
 _WAIT_MS: Final = 1_000
 """For an earlier life of the node to end, at a time."""
 _AGAIN_SECONDS: Final = 0.5
+_STRAYS: Final = (
+    "the cluster does not know the topics %s of %s: they are kept, and not served. If the coordinator is an "
+    "older copy, put back a newer one. Otherwise copy the directory while the node is stopped, and bring "
+    "them in again: replica.leave_cluster() of the copy, an empty directory for each node that has them, and "
+    "logstore bridge push"
+)
 _STOP_SECONDS: Final = 10
 _HAND_OVER_SECONDS: Final = 5.0
 
@@ -460,7 +466,7 @@ class Node:
             if self.is_controller:  # then it takes its own along
                 strays = [name for name in strays if not self._adoption.is_own(name)]
             if strays:
-                warn("the cluster does not know the topics %s of %s", ", ".join(strays), self._store.path)
+                warn(_STRAYS, ", ".join(strays), self._store.path)
         deleted = self._assignment.note_topics(view, names)
         if deleted:
             self._broker.forget_topics(deleted)
