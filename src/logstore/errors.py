@@ -49,6 +49,8 @@ class LogstoreError(Exception):
 class UsageError(LogstoreError):
     """The call is wrong; calling again with the same arguments will fail again."""
 
+    _is_of_place = False
+
 
 class InvalidTopicError(UsageError):
     """A topic or partition name that Kafka would refuse."""
@@ -257,6 +259,18 @@ class LockedError(RetriableError):
 class UnknownLeaderEpochError(RetriableError):
     """The caller expects a newer leader epoch than the log knows: try again when the log has heard of it
     (KIP-320; Kafka's UNKNOWN_LEADER_EPOCH)."""
+
+
+def of_place(error: UsageError) -> UsageError:
+    """The error, noted as one of what is at the place that a right call names: a directory that is no store,
+    a coordinator that has no cluster, or another one, or that takes other logins."""
+    error._is_of_place = True
+    return error
+
+
+def is_of_place(error: UsageError) -> bool:
+    """Whether it was noted as one of those: see :func:`of_place`."""
+    return error._is_of_place
 
 
 ErrorT = TypeVar("ErrorT", bound=BaseException)

@@ -17,7 +17,7 @@ import logstore
 from logstore.cli import nodes
 from logstore.cli.nodes import read_node_file
 from logstore.cli.serving import Serving, run_plain
-from logstore.errors import LockedError, UsageError
+from logstore.errors import LockedError, RetriableError, UsageError
 from logstore.replica import FileCoordinator
 
 LINES = {"directory": '"data"', "node_id": "7", "coordinator": '"common"', "listener": '"127.0.0.1:0"'}
@@ -179,6 +179,80 @@ def test_a_node_id_that_is_in_use_is_no_directory_that_is(write, monkeypatch, ca
     assert "error: node id 7 is in use by 127.0.0.1:9092, in its life 1. Stop that" in capsys.readouterr().err
 
 
+@pytest.fixture
+def quick(monkeypatch):
+    """A process that is told to end as soon as clients can connect, and does not wait between looks."""
+    looks = []
+
+    def wait(_):
+        looks.append(1)
+        return len(looks) > 3
+
+    monkeypatch.setattr(nodes, "until_told", lambda: SimpleNamespace(wait=wait))
+    return looks
+
+
+def _away(monkeypatch, times):
+    """The coordinator does not answer so often."""
+    opened, tries = nodes.open_coordinator, []
+
+    def open_coordinator(*arguments, **options):
+        tries.append(1)
+        if len(tries) <= times:
+            raise RetriableError("zookeeper://h does not answer")
+        return opened(*arguments, **options)
+
+    monkeypatch.setattr(nodes, "open_coordinator", open_coordinator)
+    return tries
+
+
+def test_a_node_that_has_a_cluster_waits_for_its_coordinator(write, quick, monkeypatch, capsys):
+    """After a power cut all machines start at once: it ended, and nobody started it again. 0.3 s."""
+    file = write()
+    assert run_plain(Serving(config=file)) == 0
+    capsys.readouterr()
+    quick.clear()
+    tries = _away(monkeypatch, times=2)
+    assert run_plain(Serving(config=file)) == 0
+    told = capsys.readouterr()
+    assert told.err.count("zookeeper://h does not answer. The node waits for it") == 1
+    assert "is served at" in told.out
+    assert len(tries) == 3
+    quick.clear()
+    _away(monkeypatch, times=99)
+    assert run_plain(Serving(config=file)) == 0  # it is told to end while it waits
+    assert "is served at" not in capsys.readouterr().out
+
+
+def test_a_node_without_a_cluster_does_not_wait(write, quick, monkeypatch, capsys):
+    """The name may be wrong."""
+    _away(monkeypatch, times=99)
+    assert run_plain(Serving(config=write())) == 3
+    assert quick == []
+    assert capsys.readouterr().err == "error: zookeeper://h does not answer\n"
+
+
+@pytest.mark.parametrize("kind", ["other files", "a file", "another cluster", "no cluster"])
+def test_what_is_refused_though_the_file_is_right_ends_with_3(write, quick, tmp_path, capsys, kind):
+    """As the table of exit codes says. It was 2, as for a wrong file. 0.2 s."""
+    file, data = write(), tmp_path / "data"
+    if kind == "other files":
+        data.mkdir()
+        (data / "letter.txt").write_text("x")
+    elif kind == "a file":
+        data.write_text("x")
+    else:
+        assert run_plain(Serving(config=file)) == 0
+        shutil.rmtree(tmp_path / "common")
+        if kind == "another cluster":
+            FileCoordinator(tmp_path / "common").close()
+    capsys.readouterr()
+    assert run_plain(Serving(config=file)) == 3
+    told = capsys.readouterr().err
+    assert told.startswith("error: ")
+    assert file in told or str(tmp_path / "common") in told
+
+
 @pytest.mark.parametrize("is_new_cluster", [False, True])
 def test_a_damaged_coordinator_is_no_store_to_be_verified(write, tmp_path, capsys, is_new_cluster):
     FileCoordinator(tmp_path / "common").close()
@@ -201,7 +275,7 @@ def test_a_lost_coordinator_is_not_made_again_by_accident(write, tmp_path):
     assert (refused.returncode, "Start the node without it" in refused.stderr) == (2, True)
     shutil.rmtree(tmp_path / "common")
     refused = run("--config", write())
-    assert (refused.returncode, "there is no cluster in" in refused.stderr) == (2, True)
+    assert (refused.returncode, "there is no cluster in" in refused.stderr) == (3, True)
     assert not (tmp_path / "common").exists()
     refused = run("--config", write(settings='{"retention.ms" = "7d"}'), "--new-cluster")
     assert (refused.returncode, "retention.ms is '7d'" in refused.stderr) == (2, True)  # and nothing was done

@@ -19,6 +19,7 @@ from logstore.errors import (
     UnknownTopicError,
     UnsupportedVersionError,
     UsageError,
+    is_of_place,
 )
 
 FINE: Final = 0
@@ -49,6 +50,15 @@ _AS_TYPED: Final = (
     ),
 )
 """What the library's errors name as arguments of calls, and what is typed instead."""
+
+
+_FITTING: Final = (
+    UnknownTopicError,
+    UnknownGroupError,
+    ReadOnlyError,
+    UnsupportedVersionError,
+)
+"""Where the command line is right, and what it names is not there, or refuses."""
 
 
 class CommandError(Exception):
@@ -110,10 +120,7 @@ def _explain(error: Exception) -> tuple[int, str]:
     if isinstance(error, CorruptionError):
         return FOUND, f"{error}. `logstore verify` shows all that is wrong"
     if isinstance(error, UsageError):
-        cannot = isinstance(
-            error, UnknownTopicError | UnknownGroupError | ReadOnlyError | UnsupportedVersionError
-        )
-        return CANNOT if cannot else WRONG, str(error)
+        return CANNOT if isinstance(error, _FITTING) or is_of_place(error) else WRONG, str(error)
     if isinstance(error, StorageError) and not error.filename:  # it says itself what it is about
         return CANNOT, str(error.strerror or error)
     if isinstance(error, OSError) and error.strerror:

@@ -18,6 +18,7 @@ from logstore.errors import (
     RetriableError,
     StorageError,
     UsageError,
+    is_of_place,
 )
 from logstore.files import OsFiles, parent_of, read_small_file
 from logstore.replica.coordination.coordinator import TreeCoordinator
@@ -26,6 +27,8 @@ from logstore.replica.leaving import leave_cluster
 from logstore.replica.node.controller.adopting import cluster_id_for, was_node
 from logstore.replica.node.node import Node
 from logstore.store import Store, open_store
+from logstore.turns import SafeEvent
+from logstore.warning import warn
 from logstore.wire.handlers.settings import ListenerConfig
 from logstore.wire.remote.settings import RenewedSasl, Sasl
 from logstore.wire.security.tls import ClientTls, ServerTls
@@ -262,6 +265,8 @@ def _said_in(path: str, settings: Iterable[str] = ()) -> Iterator[None]:
     try:
         yield
     except UsageError as error:
+        if is_of_place(error):  # the file may be right
+            raise StorageError(None, f"{path}: {error}") from None
         if type(error) not in (UsageError, InvalidConfigError) or str(error).startswith(f"{path}:"):
             raise
         told = str(error)
@@ -289,7 +294,8 @@ def _damage_of(coordinator: str) -> Iterator[None]:
 
 def serve_node(path: str, *, is_new_cluster: bool = False, is_json: bool, is_quiet: bool) -> None:
     """Be the node that a file describes, until Ctrl-C, SIGTERM or SIGHUP. When clients can connect, a line
-    says where. What the node leads is handed over in the end.
+    says where. What the node leads is handed over in the end. A node that has a cluster waits for a
+    coordinator that does not answer yet.
 
     Args:
         is_new_cluster: begin another cluster with what the node has, since the coordinator has lost its own.
@@ -310,7 +316,11 @@ def serve_node(path: str, *, is_new_cluster: bool = False, is_json: bool, is_qui
                 _leave_lost_cluster(wanted)
             on_progress = None if is_quiet or is_json else remarks.of_opening(wanted.directory)
             store = stack.enter_context(open_store(wanted.directory, config=config, on_progress=on_progress))
-            node = _start(path, wanted, store, listening, stack)
+            coordinator = _reach_coordinator(wanted, store, ended)
+            if coordinator is None:
+                return
+            stack.callback(coordinator.close)
+            node = _start(path, wanted, store, listening, stack, coordinator)
         if is_json:
             streams.write(f"{json_text({'address': node.address, 'path': store.path})}\n", "utf-8")
         else:
@@ -331,17 +341,44 @@ def _configs_of(wanted: NodeFile) -> tuple[StoreConfig, ListenerConfig]:
     return config, ListenerConfig(**found[ListenerConfig])
 
 
-def _start(path: str, wanted: NodeFile, store: Store, listening: ListenerConfig, stack: ExitStack) -> Node:
-    """The node that a file describes; the stack closes it, and its coordinator."""
-    with _damage_of(wanted.coordinator):
-        coordinator = open_coordinator(
-            wanted.coordinator,
-            wanted.session_ms,
-            cluster_id_for(store),
-            wanted.zookeeper_login,
-            create=not was_node(store),
-        )
-    stack.callback(coordinator.close)
+def _reach_coordinator(wanted: NodeFile, store: Store, ended: SafeEvent) -> Coordinator | None:
+    """A node that has a cluster waits for a coordinator that does not answer: after a power cut all machines
+    start at once. One that has none may have a wrong name, and is told so.
+
+    Returns:
+        None if the process is told to end meanwhile.
+    """
+    had_cluster, is_told = was_node(store), False
+    while True:
+        try:
+            with _damage_of(wanted.coordinator):
+                return open_coordinator(
+                    wanted.coordinator,
+                    wanted.session_ms,
+                    cluster_id_for(store),
+                    wanted.zookeeper_login,
+                    create=not had_cluster,
+                )
+        except RetriableError as error:
+            if not had_cluster:
+                raise
+            if not is_told:
+                warn("%s. The node waits for it, and serves nobody until then", error)
+                is_told = True
+        if ended.wait(LOOK_SECONDS):
+            return None
+        store.directory.check_lock()
+
+
+def _start(
+    path: str,
+    wanted: NodeFile,
+    store: Store,
+    listening: ListenerConfig,
+    stack: ExitStack,
+    coordinator: Coordinator,
+) -> Node:
+    """The node that a file describes; the stack closes it."""
     try:
         with _damage_of(wanted.coordinator):
             node = Node(store, wanted.node_id, coordinator=coordinator, **wanted.options, config=listening)

@@ -7,7 +7,14 @@ import uuid
 from collections import Counter
 from collections.abc import Container, Iterable
 
-from logstore.errors import CorruptionError, InvalidTopicError, LogstoreError, StorageError, UsageError
+from logstore.errors import (
+    CorruptionError,
+    InvalidTopicError,
+    LogstoreError,
+    StorageError,
+    UsageError,
+    of_place,
+)
 from logstore.files import DirectoryEntry, Files, parent_of, read_small_file, write_small_file
 from logstore.format.metadata import (
     MetaProperties,
@@ -81,29 +88,36 @@ def prepare_directory(files: Files, path: str, *, create: bool) -> None:
         entries = files.list_directory(path)
     except StorageError:
         if files.is_file(path):
-            raise UsageError(f"{path} is a file; a store is a directory") from None
+            raise of_place(UsageError(f"{path} is a file; a store is a directory")) from None
         if files.is_directory(path):
             raise
         if files.is_file(f"{path}.previous/{BACKUP_NAME}"):
-            raise UsageError(_EXCHANGED_IN_PART.format(path=path)) from None
+            raise of_place(UsageError(_EXCHANGED_IN_PART.format(path=path))) from None
         if not create:
-            raise UsageError(
-                f"{path} does not exist; logstore.open() creates it when opening for writing with create=True"
+            raise of_place(
+                UsageError(
+                    f"{path} does not exist; logstore.open() creates it when opening for writing with "
+                    "create=True"
+                )
             ) from None
         make_durably(files, path)
         return
     names = {entry.name.removesuffix(".tmp") for entry in entries}  # a crash may leave only a .tmp file
     is_begun = path.endswith(".partial") and not create and names <= {LOCK_NAME}
     if UNFINISHED_BACKUP_NAME in names or is_begun:
-        raise UsageError(_UNFINISHED.format(path=path))
+        raise of_place(UsageError(_UNFINISHED.format(path=path)))
     if parse_segment_file_names(names):
-        raise UsageError(f"{path} is the directory of one partition; open its parent, or use Log.open()")
+        raise of_place(
+            UsageError(f"{path} is the directory of one partition; open its parent, or use Log.open()")
+        )
     if (
         names
         and not names & _STORE_FILES
         and not unknown_partitions(files, path, partitions_among(entries), ())
     ):
-        raise UsageError(f"{path} holds other files and no topics; give a store a directory of its own")
+        raise of_place(
+            UsageError(f"{path} holds other files and no topics; give a store a directory of its own")
+        )
 
 
 def make_durably(files: Files, path: str) -> None:

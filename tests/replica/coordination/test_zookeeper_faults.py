@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import threading
 import time
 
@@ -237,6 +238,42 @@ def test_a_server_that_goes_away_is_said(fragile, opened, caplog):
     (warning,) = (each.getMessage() for each in caplog.records if each.levelname == "WARNING")
     assert warning.startswith(f"zookeeper://{place.where} does not answer")
     session.close()  # and this does not hang
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_a_server_that_comes_back_without_what_it_knew_is_told_of(fragile, opened, caplog, is_empty):
+    """It hangs up on who has seen more than it knows: that looked like a server that is down. 8 s."""
+    data, copy = fragile.home / "data", fragile.home / "copy"
+    place = chroot(fragile)
+    opened.append(place)
+    place.open(session_ms=SESSION_MS).close()
+    fragile.kill()
+    shutil.copytree(data, copy)
+    fragile.start()
+    create_topic(register(eventually(lambda: _reached(place)), 1).try_to_control())
+    fragile.kill()
+    time.sleep(2 * SESSION_MS / 1000)
+
+    def told():
+        return [text for each in caplog.records if "has lost changes" in (text := each.getMessage())]
+
+    assert not told()  # as long as it is only down
+    shutil.rmtree(data)
+    if not is_empty:
+        shutil.copytree(copy, data)
+    fragile.start()
+    eventually(told)
+    time.sleep(2 * SESSION_MS / 1000)
+    (warning,) = told()
+    assert warning.startswith(f"zookeeper://{place.where} runs, but it has lost changes")
+    assert "--new-cluster" in warning
+
+
+def _reached(place):
+    try:
+        return place.open(session_ms=SESSION_MS)
+    except RetriableError:
+        return None
 
 
 def test_what_is_removed_below_the_nodes_is_told_once(zookeeper, opened, caplog):

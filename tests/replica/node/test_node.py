@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+import shutil
 import time
 from contextlib import closing, contextmanager, suppress
 from functools import partial
@@ -444,6 +446,7 @@ def test_what_no_other_has_is_cut_off_where_another_has_led(cluster, caplog):
     assert told.startswith(
         "t-0: the leader has other records from 1 on; the offsets to 1 are cut off here. Not all"
     )
+    assert "unless an unclean election or an older copy of the coordinator has cost them" in told
 
 
 def test_what_consumers_may_have_seen_is_told_of_when_it_is_cut_off(cluster, caplog):
@@ -463,6 +466,56 @@ def test_what_consumers_may_have_seen_is_told_of_when_it_is_cut_off(cluster, cap
         lambda: "the leader has other records from 0 on; the offsets to 0 are cut off here" in caplog.text
     )
     assert "Some were below the high watermark" in caplog.text
+
+
+@pytest.mark.parametrize(("session_ms", "waits_ms"), [(2_000, 20_000), (30_000, 60_000)])
+def test_a_node_waits_for_the_end_of_its_own_earlier_session(tmp_path, monkeypatch, session_ms, waits_ms):
+    """One that was killed was refused its id for 20 s, and then ended, where sessions last longer."""
+    waited = []
+    register = FileCoordinator.register
+
+    def noting(self, *arguments, wait_ms, **options):
+        waited.append(wait_ms)
+        return register(self, *arguments, wait_ms=wait_ms, **options)
+
+    monkeypatch.setattr(FileCoordinator, "register", noting)
+    with (
+        logstore.open(tmp_path / "data") as store,
+        closing(FileCoordinator(tmp_path / "cluster", session_ms=session_ms)) as coordinator,
+        Node(store, 1, coordinator=coordinator),
+    ):
+        assert waited == [waits_ms]
+
+
+def test_a_topic_that_the_cluster_has_lost_is_told_with_what_to_do(tmp_path, caplog):
+    """As after a coordinator was put back from an older copy. 0.3 s."""
+    common, copy = tmp_path / "cluster", tmp_path / "copy"
+    with logstore.open(tmp_path / "data") as store:
+        FileCoordinator(common, cluster_id=store.cluster_id).close()
+        for name in ("known", "lost"):
+            with (
+                closing(FileCoordinator(common)) as coordinator,
+                Node(store, 1, coordinator=coordinator) as node,
+                logstore.connect(node.address) as cluster,
+            ):
+                cluster.create_topic(name)
+                eventually(lambda name=name: name in store)
+            if name == "known":
+                shutil.copytree(common, copy)
+                life = store.path + "/node.json"
+                known = pathlib.Path(life).read_bytes()
+        pathlib.Path(life).write_bytes(known)
+        with (
+            closing(FileCoordinator(copy)) as coordinator,
+            Node(store, 1, coordinator=coordinator) as node,
+        ):
+            eventually(lambda: "does not know the topics" in caplog.text)
+            with logstore.connect(node.address) as cluster:
+                cluster.create_topic("lost")
+            eventually(lambda: "cannot be held here" in caplog.text)
+    assert f"the topics lost of {tmp_path / 'data'}: they are kept, and not served" in caplog.text
+    assert "move its directory away, and start it with an empty one" in caplog.text
+    assert "replica.leave_cluster() of the copy" in caplog.text
 
 
 def test_a_node_that_comes_back_empty_copies_everything(cluster, tmp_path):

@@ -13,7 +13,7 @@ from typing import Any
 
 from logstore.arguments import check_callable, check_least, shown
 from logstore.clock import Clock
-from logstore.errors import RetriableError, UsageError
+from logstore.errors import RetriableError, UsageError, of_place
 from logstore.format.metadata import encode_base64_uuid
 from logstore.lock import ForkFlag
 from logstore.replica.coordination import layout
@@ -31,9 +31,11 @@ class _NoClusterError(UsageError):
 
 
 def no_cluster(place: str) -> UsageError:
-    return _NoClusterError(
-        f"there is no cluster in {place}. Check the name, or put back what was there; if that is lost, the "
-        "node that has everything can begin a new cluster: logstore serve --config FILE --new-cluster"
+    return of_place(
+        _NoClusterError(
+            f"there is no cluster in {place}. Check the name, or put back what was there; if that is lost, "
+            "the node that has everything can begin a new cluster: logstore serve --config FILE --new-cluster"
+        )
     )
 
 
@@ -102,7 +104,7 @@ class TreeCoordinator:
             self._tree.commit([Create(path, texts[path]) for path in missing])
         found = layout.decode_cluster_id(require(self._tree, layout.CLUSTER_ID).data)
         if cluster_id not in (None, found):
-            raise UsageError(f"{self._tree.name} belongs to cluster {found}, not to {cluster_id}")
+            raise of_place(UsageError(f"{self._tree.name} belongs to cluster {found}, not to {cluster_id}"))
         return found
 
     def close(self) -> None:
@@ -122,6 +124,10 @@ class TreeCoordinator:
             ClosedError: it is closed.
         """
         self._fork_flag.check_usable(self, is_closed=self._is_closed)
+
+    @property
+    def session_ms(self) -> int:
+        return self._tree.patience_ms
 
     @property
     def clock(self) -> Clock:

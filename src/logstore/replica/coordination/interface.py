@@ -298,6 +298,11 @@ class Coordinator(Protocol):
     def cluster_id(self) -> str: ...
 
     @property
+    def session_ms(self) -> int:
+        """After how long a process of which nothing is heard is taken for dead."""
+        ...
+
+    @property
     def clock(self) -> Clock:
         """Whose ``monotonic_ms`` leases are told in."""
         ...

@@ -34,10 +34,11 @@ from typing import Any, Final
 from logstore._version import how_to_install
 from logstore.arguments import check_least, shown
 from logstore.clock import BootClock, Clock
-from logstore.errors import RetriableError, UsageError
+from logstore.errors import RetriableError, UsageError, of_place
 from logstore.lock import ForkFlag
 from logstore.replica.coordination import layout
 from logstore.replica.coordination.coordinator import TreeCoordinator
+from logstore.replica.coordination.fresh_look import FreshLook
 from logstore.replica.coordination.interface import SESSION_MS
 from logstore.replica.coordination.tree import (
     Changed,
@@ -107,14 +108,16 @@ _UNKNOWN: Final = (
 """The request was sent, or may have been."""
 
 
-def _check_hosts(hosts: str) -> None:
+def _check_hosts(hosts: str) -> list[tuple[str, int]]:
+    """The host and the port of each server."""
     try:
-        _, root = collect_hosts(hosts)
+        servers, root = collect_hosts(hosts)
         normpath(root or "/")
     except ValueError as error:
         raise UsageError(
             f"hosts is {shown(hosts)}; it must be text such as 'host1:2181,host2:2181/path': {error}"
         ) from None
+    return [(host, int(port)) for host, port in servers]
 
 
 class ZooKeeperTree:
@@ -136,13 +139,14 @@ class ZooKeeperTree:
         self.clock = clock
         self.patience_ms = session_ms
         client_options.setdefault("logger", _quiet_logger())
-        _check_hosts(hosts)
+        servers = _check_hosts(hosts)
         self._client = KazooClient(
             hosts,
             timeout=session_ms / 1000,
             connection_retry={"max_tries": -1, "delay": _RETRY_SECONDS, "max_delay": _LONGEST_RETRY_SECONDS},
             **client_options,
         )
+        self._fresh_look = FreshLook(self.name, servers, session_ms, lambda: int(self._client.last_zxid))
         self._is_closed = False
         self._fork_flag = ForkFlag.watch()
         self._is_connected = threading.Event()
@@ -193,10 +197,12 @@ class ZooKeeperTree:
             self._is_away = False
             self._signs.on_connected()
             self._is_connected.set()
+            self._fresh_look.end()
         else:
             if self._is_connected.is_set() and not self._is_closed:
                 self._is_away = True
                 warn("%s does not answer: this process leads nothing once its lease is over", self.name)
+                self._fresh_look.begin()
             self._is_connected.clear()
             if state == KazooState.LOST:
                 self._signs.on_lost()
@@ -274,6 +280,7 @@ class ZooKeeperTree:
         if self._is_closed:
             return
         self._is_closed = True
+        self._fresh_look.end()
         self._signs.close()
         if self._follower is not None:
             self._follower.close()
@@ -297,7 +304,7 @@ def _refusal(name: str, error: Exception, path: str = "") -> UsageError:
             "; it was made with another login: give that one ([zookeeper] in a node's file, or login=), or "
             "another path"
         )
-    return UsageError(f"{name}{path} refuses this: {error!r}{advice}")
+    return of_place(UsageError(f"{name}{path} refuses this: {error!r}{advice}"))
 
 
 def _add(transaction: Any, step: Step) -> None:

@@ -183,7 +183,8 @@ class Assignment:
             if entry is not None:
                 raise UnknownTopicError(
                     f"the directory has another topic of this name, with id {entry.topic_id}; the cluster's "
-                    f"has {topic.topic_id}. Move the other one away"
+                    f"has {topic.topic_id}. Stop this node, move its directory away, and start it with an "
+                    "empty one: it copies from the others what they have"
                 )
         if mine:
             self._tell_unknown(name, topic)

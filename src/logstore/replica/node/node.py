@@ -68,11 +68,17 @@ _MAX_RACK_BYTES: Final = 255
 _MOST_REPLICAS: Final = 2**15 - 1
 """The protocol's number for them has 16 bits."""
 _TICK_SECONDS: Final = 0.25
-_FIRST_WAIT_MS: Final = 2 * SESSION_MS
+_FIRST_WAIT_SESSIONS: Final = 2
 """For an earlier process of the node to be taken for dead: with ZooKeeper that is when its session ends."""
 _WAIT_MS: Final = 1_000
 """For an earlier life of the node to end, at a time."""
 _AGAIN_SECONDS: Final = 0.5
+_STRAYS: Final = (
+    "the cluster does not know the topics %s of %s: they are kept, and not served. If the coordinator is an "
+    "older copy, put back a newer one. Otherwise copy the directory while the node is stopped, and bring "
+    "them in again: replica.leave_cluster() of the copy, an empty directory for each node that has them, and "
+    "logstore bridge push"
+)
 _STOP_SECONDS: Final = 10
 _HAND_OVER_SECONDS: Final = 5.0
 
@@ -133,7 +139,8 @@ class Node:
         Raises:
             UsageError: the directory is of another node or of another cluster; the store is a node already;
                 an argument is wrong; or the store has more users, ACLs or quotas than a cluster can.
-            LockedError: another process has the node id, and was still there after 20 seconds.
+            LockedError: another process has the node id, and was still there after two sessions, at least 20
+                seconds.
             RetriableError: the coordinator cannot be reached.
             CorruptionError: ``users.json`` or ``acls.json`` is damaged; says what to do.
         """
@@ -215,7 +222,7 @@ class Node:
                 listener,
                 self._listener.advertised,
             )
-        self._register(wait_ms=_FIRST_WAIT_MS)
+        self._register(wait_ms=_FIRST_WAIT_SESSIONS * max(SESSION_MS, self._coordinator.session_ms))
         self._texts.give(is_first=self._coordinator.view.living.keys() <= {self.node_id})
         for run, what in ((self._run, "node"), (self._propose_all, "proposals"), (self._grow, "growth")):
             thread = start_thread(run, f"logstore-{what}-{self.node_id}", what="to run a node")
@@ -459,7 +466,7 @@ class Node:
             if self.is_controller:  # then it takes its own along
                 strays = [name for name in strays if not self._adoption.is_own(name)]
             if strays:
-                warn("the cluster does not know the topics %s of %s", ", ".join(strays), self._store.path)
+                warn(_STRAYS, ", ".join(strays), self._store.path)
         deleted = self._assignment.note_topics(view, names)
         if deleted:
             self._broker.forget_topics(deleted)

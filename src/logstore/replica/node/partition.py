@@ -43,10 +43,14 @@ from logstore.warning import inform, warn
 Done = Callable[[ErrorCode], object]
 """Told what became of records: in all in-sync replicas, or why not known."""
 
-_NOT_TOLD: Final = "Not all in-sync replicas had them: with acks=all nobody was told that they are stored"
+_NOT_TOLD: Final = (
+    "Not all in-sync replicas had them, as far as this node knows: with acks=all nobody was told that they "
+    "are stored, unless an unclean election or an older copy of the coordinator has cost them"
+)
 _TOLD: Final = (
     "Some were below the high watermark: consumers may have seen them, and their writers may have been told "
-    "that they are stored. That comes of an unclean election, or of disks that have lost records"
+    "that they are stored. That comes of an unclean election, of disks that have lost records, or of an "
+    "older copy of the coordinator"
 )
 
 
