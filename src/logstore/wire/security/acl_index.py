@@ -7,7 +7,6 @@ to 5 µs more, by how many lengths the prefixes have (43 measured).
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -29,9 +28,6 @@ _IMPLYING: Final = {
     Operation.DESCRIBE_CONFIGS: (Operation.ALTER_CONFIGS,),
 }
 """What is allowed with others. Denying those does not deny it."""
-
-_IPV4_IN_IPV6: Final = "::ffff:"
-"""How an IPv6 address begins that is one of IPv4."""
 
 _MOST_REMEMBERED: Final = 4096
 _LONGEST_REMEMBERED: Final = 249
@@ -121,12 +117,13 @@ def address_of(host: str) -> str:
     ``0:0:0:0:0:0:0:1``. An IPv4 address in one of IPv6 is that IPv4 address."""
     if ":" not in host:
         return host
+    from ipaddress import AddressValueError, IPv6Address  # most clients come over IPv4
+
     try:
-        address = socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, host))
-    except (OSError, ValueError):  # no address
+        address = IPv6Address(host)
+    except AddressValueError:
         return host
-    inner = address.removeprefix(_IPV4_IN_IPV6)
-    return inner if "." in inner else address
+    return str(address.ipv4_mapped or address)
 
 
 def _subjects(principal: str, host: str) -> tuple[Subject, ...]:
