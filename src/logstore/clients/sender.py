@@ -232,6 +232,7 @@ class Sender:
                 or now_ms < self._resume_ms
                 or len(queue.in_flight) >= self._config.max_in_flight
                 or (queue.retry_at_ms >= 0 and queue.in_flight)
+                or _is_beginning(queue)
             )
             if is_blocked or not self._may_stamp(queue, now_ms):
                 self._look_again(queue)
@@ -466,6 +467,14 @@ def _why(queue: PartitionQueue, batch: OutgoingBatch) -> str:
     if queue.refusal is None:
         return ""
     return f"; the last attempt failed: {queue.refusal}" if batch.attempts else f"; {queue.refusal}"
+
+
+def _is_beginning(queue: PartitionQueue) -> bool:
+    """Whether the first batch of a producer in this partition is under way. A leader that does not know the
+    producer yet takes whatever sequence comes first: if it refuses that batch for a moment, as where replicas
+    are not in sync yet, it would take the next one in its place."""
+    producer = queue.in_flight[0].producer if queue.in_flight else None
+    return producer is not None and producer.base_sequence == 0
 
 
 def _has_earlier(queue: PartitionQueue, batch: OutgoingBatch) -> bool:
