@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Sequence
 
 _FAULT = 3
-"""Python's own code for an error that nobody expected is 1, and would say that damage was found."""
+"""The exit code after an unexpected error. Python's own is 1, which stands for damage here."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

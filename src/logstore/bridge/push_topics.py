@@ -217,7 +217,7 @@ class PushBridge:
                     return
             except RetriableError as error:
                 if self._stopping.is_set():
-                    return  # nobody has waited for an answer for long
+                    return  # the answer was not waited for any longer
                 self._pace.failed()
                 self._trouble.note(error, limit_ms)
                 self._trouble.wait(self._stopping)

@@ -114,9 +114,11 @@ def _stores_within(files: OsFiles, path: str, names: set[str]) -> list[str]:
 def topics_of(store: Store) -> Iterator[Topic]:
     """All topics, without those that another process deletes meanwhile."""
     for name in store:
-        with suppress(UnknownTopicError):
+        try:
             topic = store[name]
-            yield topic
+        except UnknownTopicError:
+            continue
+        yield topic
 
 
 def logs_of(topic: Topic, numbers: Sequence[int] | None = None) -> list[ReadOnlyLog]:

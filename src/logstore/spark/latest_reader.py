@@ -78,7 +78,7 @@ class LatestReader(DataSourceReader):
             bounds = origin.bounds_of(partitions, self._isolation)
             sizes = [bounds.get(partition, Bounds(0, 0)) for partition in partitions]
             groups = together([end - start for start, end in sizes])
-            return [WholePartitions([partitions[number] for number in group]) for group in groups]
+            return [WholePartitions(partitions[group]) for group in groups]
         finally:
             origin.close()
 

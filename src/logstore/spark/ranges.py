@@ -72,23 +72,21 @@ def divide(origin: Origin, spans: Sequence[Span], options: Options) -> list[Read
     if least_count is not None:
         return [ReadTask([each]) for each in ranges]
     counts = [span.stop - span.start for span, _ in ranges]
-    return [ReadTask([ranges[number] for number in group]) for group in together(counts, max_count)]
+    return [ReadTask(ranges[group]) for group in together(counts, max_count)]
 
 
-def together(counts: Sequence[int], max_count: int | None = None) -> list[range]:
-    """Which neighbours are few and small enough for one task, by their numbers. ``counts`` are their
-    offsets, of which a task may read ``max_count``."""
+def together(counts: Sequence[int], max_count: int | None = None) -> list[slice]:
+    """Which neighbours are few and small enough for one task. ``counts`` are their offsets, of which a task
+    may read ``max_count``."""
     most_ranges, most_offsets = len(counts) // MANY_TASKS, min(max_count or _SMALL, _SMALL)
-    groups: list[range] = []
+    starts: list[int] = []
     left = 0
     for number, count in enumerate(counts):
-        if groups and count <= left and len(groups[-1]) < most_ranges:
-            groups[-1] = range(groups[-1].start, number + 1)
-        else:
-            groups.append(range(number, number + 1))
+        if not starts or count > left or number - starts[-1] >= most_ranges:
+            starts.append(number)
             left = most_offsets
         left -= count
-    return groups
+    return [slice(start, stop) for start, stop in pairwise([*starts, len(counts)])]
 
 
 def _parts(spans: Sequence[Span], least_count: int) -> list[int]:
