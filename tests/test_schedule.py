@@ -204,6 +204,25 @@ def test_one_at_a_time_they_run_in_the_order_of_their_times(scheduler, ran):
     assert ran == ["a", "b", "c", "d"]
 
 
+def test_what_may_run_earlier_runs_with_others_that_wait(together, clock, ran):
+    """Not by itself, and not earlier than it may."""
+    for name, delay_ms in (("soon", 105), ("late", 120)):
+        together.after(delay_ms, name, lambda name=name: ran.append(name), is_waiting=True, early_ms=10)
+    together.after(100, "due", lambda: ran.append("due"), is_waiting=True)
+    together.after(106, "at its time", lambda: ran.append("at its time"), is_waiting=True)
+    clock.advance(99)
+    assert together.run_due() == 0
+    clock.advance(1)
+    assert together.run_due() == 2
+    assert sorted(ran) == ["due", "soon"]
+    clock.advance(6)
+    together.run_due()
+    assert ran[2:] == ["at its time"]
+    clock.advance(14)
+    together.run_due()
+    assert ran[3:] == ["late"]
+
+
 def test_one_that_was_cancelled_is_left_out(together, clock, ran):
     together.after(1, "cancelled", lambda: ran.append("cancelled"), is_waiting=True).cancel()
     for is_waiting in (False, True):

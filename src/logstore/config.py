@@ -217,8 +217,8 @@ class TopicConfig(Checked):
     flush_messages: int = UNLIMITED
     """Flush in the append that brings the unflushed records to this number. 1 makes every append durable."""
     flush_ms: int = 1_000
-    """Flush in the background when data has waited this long. A lower value counts for what waits already,
-    too, from when it is set.
+    """Flush in the background when data has waited this long, or up to a tenth less. A lower value counts for
+    what waits already, too, from when it is set.
 
     Kafka: never, because it relies on replicas. One machine has none: a power cut would take everything since
     the last roll."""

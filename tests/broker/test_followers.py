@@ -10,15 +10,17 @@ import pytest
 import logstore
 from logstore.broker.codes import ErrorCode
 from logstore.broker.local import LocalBroker
-from logstore.broker.pending import wait_for
+from logstore.broker.pending import Answered, wait_for
 from logstore.broker.records.diverging import find_divergence
 from logstore.broker.requests import (
     ACKS_LEADER,
     CreateTopicsRequest,
     DivergingEpoch,
+    FetchedPartition,
     Fetcher,
     FetchPartition,
     FetchRequest,
+    FetchResult,
     NewTopic,
     ProducePartition,
     ProduceRequest,
@@ -41,6 +43,20 @@ def store(tmp_path):
         yield store
 
 
+class ByLink:
+    """A follower's link, which is asked anew each time."""
+
+    def __init__(self, link):
+        self._link = link
+
+    def fetch(self, asked):
+        self._link.change(asked.partitions)
+        news = wait_for(self._link.fetch(asked), 10)
+        if news.error is not ErrorCode.NONE:
+            return Answered(FetchResult((FetchedPartition(T, news.error),)))
+        return Answered(FetchResult(news.partitions))
+
+
 @pytest.fixture(params=["here", "remote", "link"])
 def ask(request, store):
     """Fetches through the broker itself, through a client of the cluster, and through a follower's link; in
@@ -54,7 +70,7 @@ def ask(request, store):
             close = broker.close
         else:
             links = Links("follower")
-            broker, close = links.to(parse_address(listener.address)), links.close
+            broker, close = ByLink(links.to(parse_address(listener.address))), links.close
 
         def ask(offset, last_fetched_epoch=-1, *, leader_epoch=-1, replica=FOLLOWER, max_wait_ms=0):
             wanted = FetchPartition(T, offset, 2**20, leader_epoch, topic_id, last_fetched_epoch)
@@ -151,7 +167,7 @@ def test_a_link_goes_on_after_its_leader_was_away(store):
     asked = FetchRequest((FetchPartition(T, 0, 2**20, -1, topic_id),), 0, replica=FOLLOWER)
     with store.listen() as listener:
         address = listener.address
-        link = links.to(parse_address(address))
+        link = ByLink(links.to(parse_address(address)))
         assert wait_for(link.fetch(asked), 10).partitions[0].data
     codes = {wait_for(link.fetch(asked), 10).partitions[0].error for _ in range(3)}
     assert ErrorCode.NONE not in codes
@@ -171,7 +187,7 @@ def test_only_who_may_is_a_follower(store):
     asked = FetchRequest((FetchPartition(T, 0, 2**20, -1, topic_id),), 0, replica=FOLLOWER)
     with store.listen(authorize=True) as listener:
         links = Links("follower")
-        link = links.to(parse_address(listener.address))
+        link = ByLink(links.to(parse_address(listener.address)))
         for _ in range(3):
             (found,) = wait_for(link.fetch(asked), 10).partitions
             assert found.error is ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -9,13 +9,14 @@ import pytest
 
 from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.pending import Answered, Promise
-from logstore.broker.requests import FetchedPartition, FetchResult
+from logstore.broker.requests import FetchedPartition
 from logstore.model import TopicPartition
 from logstore.replica.coordination.interface import Endpoint
 from logstore.replica.node.fetching import MAX_PARTITION_BYTES, MAX_WAIT_MS, Fetchers
 from logstore.replica.node.limiting import CatchUpLimit
 from logstore.replica.rules.actions import Fetch
 from logstore.replica.rules.partition_state import Member
+from logstore.wire.remote.following_session import FetchNews
 from tests.replica.node.cluster import eventually
 
 LEADER = 1
@@ -32,6 +33,7 @@ class Follower:
         self.offset = 0
         self.log_start_offset = 0
         self.troubles = []
+        self.looks = 0
         self._asked = None
 
     def plan_fetch(self):
@@ -41,6 +43,7 @@ class Follower:
         return self._asked
 
     def asks(self, fetch):
+        self.looks += 1
         return fetch is self._asked
 
     def on_answer(self, fetch, found):
@@ -60,43 +63,87 @@ class Follower:
 
 
 class Leader:
-    """Answers from what a test has set; a request that finds nothing waits as long as it may."""
+    """Answers from what a test has set, with what is new to who asks; a request that finds nothing waits as
+    long as it may. Each request is noted with all that stands then."""
 
     def __init__(self):
         self.requests = []
+        self.named = []
+        """Which partitions each request has named."""
         self.refused = {}
         self.sizes = {}
         self.batch_bytes = 1
 
     def connect(self, endpoint):
-        return self
+        return _LinkTo(self)
 
-    def close(self):
-        pass
-
-    def fetch(self, request):
-        self.requests.append(request)
-        self._is_empty = True
-        found = tuple(self._found(each) for each in request.partitions)
-        if any(each.data or each.error is not NONE for each in found):
-            return Answered(FetchResult(found))
-        promise = Promise()
-        timer = threading.Timer(request.max_wait_ms / 1_000, promise.complete, [FetchResult(found)])
-        timer.daemon = True
-        timer.start()
-        return promise
-
-    def _found(self, row):
+    def found(self, row, *, is_first):
         error = self.refused.get(row.partition.partition, NONE)
         if error is not NONE:
             return FetchedPartition(row.partition, error)
         size = self.sizes.get(row.partition.partition, 0)
         room = row.max_bytes // self.batch_bytes * self.batch_bytes
-        if self._is_empty:  # the first batch comes however large it is
+        if is_first:  # the first batch comes however large it is
             room = max(room, self.batch_bytes)
         data = bytes(max(min(size - row.offset, room), 0))
-        self._is_empty = self._is_empty and not data
         return FetchedPartition(row.partition, NONE, data, high_watermark=size, log_start_offset=0)
+
+
+class _LinkTo:
+    """What was asked stands."""
+
+    def __init__(self, leader):
+        self._leader = leader
+        self._rows = {}
+        self._anew = {}
+        self._told = {}
+
+    def close(self):
+        pass
+
+    def change(self, rows, forgotten):
+        for partition in forgotten:
+            del self._rows[partition]  # what it does not know is not forgotten
+            self._anew.pop(partition, None)
+            self._told.pop(partition, None)
+        for row in rows:
+            assert self._rows.get(row.partition) != row
+            self._rows[row.partition] = self._anew[row.partition] = row
+
+    def fetch(self, request):
+        rows = tuple(self._rows.values())
+        self._leader.requests.append(request._replace(partitions=rows))
+        self._leader.named.append(set(self._anew))
+        news = self._news(rows)
+        if news:
+            return Answered(self._answer(news))
+        promise = Promise()
+        timer = threading.Timer(
+            request.max_wait_ms / 1_000, lambda: promise.complete(self._answer(self._news(rows)))
+        )
+        timer.daemon = True
+        timer.start()
+        return promise
+
+    def _news(self, rows):
+        news = []
+        is_empty = True
+        for row in rows:
+            found = self._leader.found(row, is_first=is_empty)
+            told = found.high_watermark, found.error
+            is_empty = is_empty and not found.data
+            if found.data or found.error is not NONE or self._told.get(row.partition) != told:
+                news.append(found)
+                self._told[row.partition] = told
+        return news
+
+    def _answer(self, news):
+        anew, self._anew = self._anew, {}
+        for each in news:
+            anew.pop(each.partition, None)
+        return FetchNews(
+            (*news, *[self._leader.found(row._replace(max_bytes=0), is_first=False) for row in anew.values()])
+        )
 
 
 @pytest.fixture
@@ -183,6 +230,23 @@ def test_who_is_in_sync_does_not_wait_for_what_others_copy(leader, fetchers):
         fetchers.follow(follower)
     eventually(lambda: all(each.offset == 3 * MAX_PARTITION_BYTES for each in behind), MANY_SECONDS)
     assert not together(leader, behind, others)
+
+
+def test_of_many_partitions_only_those_cost_anything_of_which_there_is_news(leader, fetchers):
+    """Of the others all are looked at once a second. 1 s."""
+    some, others = Follower(0), [Follower(number) for number in range(1, 500)]
+    for each in (some, *others):
+        fetchers.follow(each)
+    eventually(lambda: asked_of(leader, others[-1]) and not leader.named[-1])
+    before, count = sum(each.looks for each in others), len(leader.named)
+    began = time.monotonic()
+    leader.sizes[0] = 50 * MAX_PARTITION_BYTES
+    eventually(lambda: some.offset == leader.sizes[0])
+    seconds = time.monotonic() - began
+    named = leader.named[count:]
+    assert len(named) >= 50
+    assert all(each <= {some.partition} for each in named)
+    assert (sum(each.looks for each in others) - before) / len(others) <= seconds + 2
 
 
 @pytest.mark.parametrize("has_more", [False, True])

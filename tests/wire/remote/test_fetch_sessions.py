@@ -14,13 +14,17 @@ import logstore
 from logstore.broker.codes import ErrorCode
 from logstore.broker.local import LocalBroker
 from logstore.broker.pending import wait_for
-from logstore.broker.requests import FetchPartition, FetchRequest
+from logstore.broker.requests import Fetcher, FetchPartition, FetchRequest
 from logstore.connected import connect
 from logstore.errors import OffsetOutOfRangeError
 from logstore.model import Isolation, TopicPartition
+from logstore.wire.addresses import parse_address
 from logstore.wire.apis import ApiKey
 from logstore.wire.messages.records import fetch
 from logstore.wire.remote.broker import RemoteBroker
+from logstore.wire.remote.codes import code_of_number
+from logstore.wire.remote.fetch_messages import LAST_BY_NAME
+from logstore.wire.remote.following import Links
 from tests.broker.rig import T0, T1, batch_of
 from tests.wire.remote.peers import HASTY, Peer, Silence, tell_of, topic_id_of, versions_response
 from tests.wire.remote.test_listening import ListeningRig
@@ -144,6 +148,97 @@ def test_what_comes_is_what_a_broker_in_this_process_gives(seed, asked):
     finally:
         same.close()
     assert any(request.session_epoch > 0 for _, request in asked)
+
+
+class Standing(Same):
+    """The same through a follower's link. What it was asked stands; what it does not name is as before."""
+
+    def __init__(self, seed):
+        super().__init__(seed)
+        self.links = Links("follower")
+        self.link = self.links.to(parse_address(self.rig._listener.address))
+        self.rows = {}
+        self.anew = set()
+        """Of these the next result says something, be it that there is nothing new."""
+        self.told = {}
+        self.uses_ids = True
+
+    def change(self):
+        """Some at other offsets, some anew, some no more."""
+        chance = self.chance
+        rows = []
+        for partition in chance.sample(list(self.offsets), chance.choice([0, 1, 5, MANY])):
+            offset = max(self.offsets[partition] + chance.choice([0, 0, 0, -1, 5]), 0)
+            rows.append(FetchPartition(partition, offset, 2**20, -1, self.topic_id, -1, 0))
+        standing = list(self.rows)
+        forgotten = chance.sample(standing, min(chance.choice([0, 0, 1, 5]), len(standing)))
+        self.link.change(rows, forgotten)
+        for each in forgotten:
+            self.rows.pop(each)
+            self.anew.discard(each)
+        self._note(rows)
+
+    def _note(self, rows):
+        self.rows |= {each.partition: each for each in rows}
+        self.anew |= {each.partition for each in rows}
+
+    def fetch(self):
+        if not self.rows:
+            return
+        request = FetchRequest((), 0, isolation=Isolation.LOG_END, replica=Fetcher(2, 5))
+        news = self.rig.now(self.link.fetch(request))
+        assert news.error is ErrorCode.NONE
+        here = self.rig.now(
+            self.here.fetch(request._replace(partitions=tuple(self.rows.values())))
+        ).partitions
+        found = {each.partition: each for each in news.partitions}
+        assert len(found) == len(news.partitions)
+        assert self.anew <= found.keys() <= self.rows.keys()
+        self.anew = set()
+        for other in here:
+            each, partition = found.get(other.partition), other.partition
+            is_quiet = other.error is ErrorCode.NONE and not other.data
+            if each is None:
+                assert is_quiet
+            else:
+                assert each.error is code_of_number(other.error)
+                assert bytes(each.data) == bytes(other.data)
+                self.told[partition] = each.high_watermark, each.log_start_offset
+            if other.error is ErrorCode.NONE:
+                assert self.told[partition] == (other.high_watermark, other.log_start_offset)
+                self.offsets[partition] = other.next_offset
+
+    def name(self):
+        """The ids of topics are not known any more, or are now."""
+        self.uses_ids = not self.uses_ids
+        rows = [each._replace(topic_id=self.topic_id) for each in self.rows.values()]
+        self.link.change(rows)
+        self._note(rows)
+
+    @property
+    def topic_id(self):
+        return self.rig.directory.topic("many").topic_id if self.uses_ids else None
+
+    def close(self):
+        self.links.close()
+        super().close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_a_link_names_and_leaves_out_is_what_a_broker_in_this_process_gives(seed, asked):
+    """200 random steps. 1 s."""
+    same = Standing(seed)
+    try:
+        doings = [same.change] * 6 + [same.fetch] * 6 + [same.produce] * 3
+        doings += [same.cut, same.lose_sessions, same.skip_epochs, same.make_again, same.name]
+        for _ in range(200):
+            same.chance.choice(doings)()
+            same.fetch()
+    finally:
+        same.close()
+    rows = [rows_of(request) for _, request in asked if request.session_epoch > 0]
+    assert sum(rows) < len(rows) * MANY / 2
+    assert {version > LAST_BY_NAME for version, _ in asked} == {True, False}
 
 
 def test_a_poll_of_many_partitions_names_those_that_have_changed(asked):

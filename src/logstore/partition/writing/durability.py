@@ -20,6 +20,7 @@ from logstore.schedule import Task
 from logstore.turns import Latch
 
 _RETRY_MS = 1_000  # between two background flushes of a file that cannot be opened
+_EARLY_SHARE = 10  # of flush_ms, by which a log is flushed earlier if another one is flushed then
 
 
 class _FlushPlan(NamedTuple):
@@ -137,7 +138,11 @@ class Durability:
             core.is_flush_coming = True
             delay_ms = max(core.config.flush_ms, least_delay_ms)
             self._coming = self._context.scheduler.after(
-                delay_ms, f"flush {self._partition}", self.background_flush, is_waiting=True
+                delay_ms,
+                f"flush {self._partition}",
+                self.background_flush,
+                is_waiting=True,
+                early_ms=delay_ms // _EARLY_SHARE,
             )
 
     def flush_sooner_locked(self) -> None:

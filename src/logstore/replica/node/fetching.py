@@ -19,9 +19,9 @@ from uuid import UUID
 
 from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.pending import Pending
-from logstore.broker.requests import FetchedPartition, Fetcher, FetchPartition, FetchRequest, FetchResult
+from logstore.broker.requests import FetchedPartition, Fetcher, FetchPartition, FetchRequest
 from logstore.errors import LogstoreError
-from logstore.model import Isolation
+from logstore.model import Isolation, TopicPartition
 from logstore.replica.coordination.interface import Endpoint
 from logstore.replica.node.limiting import CatchUpLimit
 from logstore.replica.node.partition import PartitionReplica
@@ -29,6 +29,7 @@ from logstore.replica.rules.actions import Fetch
 from logstore.replica.rules.partition_state import Member
 from logstore.schedule import start_thread
 from logstore.warning import warn
+from logstore.wire.remote.following_session import FetchNews
 
 MAX_WAIT_MS: Final = 500
 """How long a leader waits for records: Kafka's ``replica.fetch.wait.max.ms``."""
@@ -42,6 +43,8 @@ _PIECE_BYTES: Final = 256 * 1024
 """Of a partition, at a time, in the same case. With two cores for three nodes and the client, one record in a
 hundred takes 2.2 to 2.4 times as long as without copying, in place of 2.9 to 3.3 times with pieces of a
 megabyte and half the rest, at seven tenths of the rate."""
+_LOOK_SECONDS: Final = 1.0
+"""After which a lane looks at all its replicas again, not only at those of which there is news."""
 _PAUSE_SECONDS: Final = 0.05
 """Before the first attempt after one that brought nothing; each further one waits twice as long."""
 _LONGEST_PAUSE_SECONDS: Final = 1.0
@@ -54,7 +57,9 @@ trouble."""
 class Link(Protocol):
     """A connection to one leader."""
 
-    def fetch(self, request: FetchRequest) -> Pending[FetchResult]: ...
+    def change(self, rows: Iterable[FetchPartition], forgotten: Iterable[TopicPartition]) -> None: ...
+
+    def fetch(self, request: FetchRequest) -> Pending[FetchNews]: ...
 
     def close(self) -> None: ...
 
@@ -170,10 +175,11 @@ class Fetchers:
             replica.log_start_offset,
         )
 
-    def request(self, rows: Iterable[FetchPartition], wait_ms: int) -> FetchRequest:
+    def request(self, wait_ms: int) -> FetchRequest:
+        """What is asked of the partitions is the link's."""
         member = self._member()
         return FetchRequest(
-            tuple(rows),
+            (),
             wait_ms,
             max_bytes=MAX_BYTES,
             isolation=Isolation.LOG_END,
@@ -181,9 +187,8 @@ class Fetchers:
         )
 
 
-class _Planned:
-    """What one replica asks, as long as the leader has nothing new for it: of a thousand partitions only
-    those cost anything that have changed."""
+class _Asked:
+    """What stands of one replica."""
 
     __slots__ = ("fetch", "replica", "row")
 
@@ -191,6 +196,17 @@ class _Planned:
         self.replica = replica
         self.fetch = fetch
         self.row = row
+
+
+class _Manner(NamedTuple):
+    """How a lane that copies asks now."""
+
+    piece_bytes: int | None = None
+    """Of each partition whose next batch is not larger; None: as much as of those in sync."""
+    rests: bool = False
+    """Whether acknowledgements wait for the node meanwhile."""
+    waits: bool = False
+    """Whether the limit lets nothing come yet."""
 
 
 class _Delay(NamedTuple):
@@ -210,10 +226,16 @@ class _Lane:
         self._fetchers = fetchers
         self._lock = threading.Lock()
         self._replicas: dict[PartitionReplica, None] = {}
-        self._standing: dict[PartitionReplica, _Planned] = {}
-        """What was asked, and not answered with anything new. The thread's."""
-        self._known: dict[PartitionReplica, FetchedPartition] = {}
-        """What the leader has told last of each, if it was empty. The thread's."""
+        self._news: dict[PartitionReplica, None] = {}
+        """Those that may have something else to ask since they were looked at."""
+        self._asked: dict[TopicPartition, _Asked] = {}
+        """What stands. The thread's."""
+        self._told: dict[TopicPartition, FetchPartition] = {}
+        """What of it the leader knows, or a smaller piece. The thread's."""
+        self._manner = _Manner()
+        """The thread's."""
+        self._look_at = 0.0
+        """When to look at all of them again. The thread's."""
         self._large: set[PartitionReplica] = set()
         """Those whose next batch is larger than what the limit lets them ask for: of a request only the first
         partition that has anything gives a batch beyond its limit (KIP-74). The thread's."""
@@ -245,6 +267,7 @@ class _Lane:
         with self._lock:
             for each in replicas:
                 self._delayed.pop(each, None)  # there is news of it
+                self._news[each] = None
                 if each not in self._replicas:
                     self._replicas[each] = None
                     self._has_changed = True
@@ -254,6 +277,7 @@ class _Lane:
         with self._lock:
             self._replicas.pop(replica, None)
             self._delayed.pop(replica, None)
+            self._news[replica] = None
 
     def ring(self) -> None:
         self._bell.set()
@@ -270,6 +294,7 @@ class _Lane:
                 seconds = self._step()
             except LogstoreError as error:
                 self._note_trouble(f"{type(error).__name__}: {error}", "")
+                self._drop_link()
                 seconds = self._next_pause()
             if seconds and not self._is_stopped:
                 self._bell.wait(seconds)
@@ -283,92 +308,124 @@ class _Lane:
 
     def _step(self) -> float:
         """One request. Returns for how many seconds there is nothing to do, or no way to do it."""
-        replicas, soonest = self._due()
-        planned = self._plan(replicas)
-        wait_ms = min(MAX_WAIT_MS, math.ceil(soonest * 1000))
-        is_gentle = self.copies and self._fetchers.is_awaited
-        if self._fetchers.limit.is_set:
-            planned, rows, wait_ms = self._within_limit(planned, wait_ms)
-        elif is_gentle:
-            rows = _cut(planned, {each.replica for each in planned} - self._large, _PIECE_BYTES)
-        else:
-            rows = [each.row for each in planned]
-        if not replicas:
+        later, soonest, is_idle = self._due()
+        if is_idle:
             self._drop_link()
             return soonest
-        if not planned:
+        link = self._find_link()
+        if link is None:
+            return self._next_pause()
+        manner, wait_ms = self._choose_manner(min(MAX_WAIT_MS, math.ceil(soonest * 1000)))
+        link.change(*self._changes(later, manner))
+        if not self._told:
             return min(_PAUSE_SECONDS, wait_ms / 1000)
         began = time.thread_time()
-        result = self._ask(rows, wait_ms)
-        outcomes: list[FetchedPartition | None] = [None] * len(planned)
-        if result is not None:
-            outcomes = list(result.partitions)
-        if self._take(planned, outcomes):
-            self._pause, self._unreached_since = _PAUSE_SECONDS, None
-            if is_gentle:
-                time.sleep((time.thread_time() - began) * _REST)
+        news = self._ask(link, wait_ms)
+        if news is None:  # it was given up for one of more partitions
             return 0.0
-        if result is None and self._has_changed:  # the request was given up for one of more partitions
-            return 0.0
-        return self._next_pause()
+        if not self._take(news):
+            return self._next_pause()
+        self._pause, self._unreached_since = _PAUSE_SECONDS, None
+        if manner.rests:
+            time.sleep((time.thread_time() - began) * _REST)
+        return 0.0
 
-    def _due(self) -> tuple[list[PartitionReplica], float]:
-        """The replicas to ask for now, and in how many seconds the first of the others is to be."""
+    def _due(self) -> tuple[Collection[PartitionReplica], float, bool]:
+        """The replicas that are not to be asked for yet, in how many seconds the first of them is, and
+        whether there are no others."""
         with self._lock:
             self._has_changed = False
             if not self._delayed:
-                return list(self._replicas), _LONGEST_PAUSE_SECONDS
+                return (), _LONGEST_PAUSE_SECONDS, not self._replicas
             now = time.monotonic()
             later = {each: delay.until - now for each, delay in self._delayed.items() if delay.until > now}
-            due = [each for each in self._replicas if each not in later]
-        return due, min(later.values(), default=_LONGEST_PAUSE_SECONDS)
+            soonest = min(later.values(), default=_LONGEST_PAUSE_SECONDS)
+            return later.keys(), soonest, len(later) == len(self._replicas)
 
-    def _plan(self, replicas: Iterable[PartitionReplica]) -> list[_Planned]:
-        planned = []
-        standing = self._standing
-        for replica in replicas:
-            before = standing.get(replica)
-            if before is not None and replica.asks(before.fetch):
-                planned.append(before)
-                continue
-            try:
-                fetch = replica.plan_fetch()
-            except LogstoreError as error:
-                self._put_off(replica, error)
-                continue
-            if fetch is not None and fetch.leader_id == self.node_id:
-                row = self._fetchers.row(replica, fetch)
-                planned.append(_Planned(replica, fetch, row))
-            elif fetch is not None:  # it follows another since
-                replica.on_answer(fetch, None)
-        self._standing = {each.replica: each for each in planned}
-        return planned
-
-    def _within_limit(
-        self, planned: list[_Planned], most_ms: int
-    ) -> tuple[list[_Planned], list[FetchPartition], int]:
-        """What may be asked now, and how long the leader may wait: those that have fallen behind get pieces,
-        and between them only the others are asked for."""
+    def _choose_manner(self, most_ms: int) -> tuple[_Manner, int]:
+        """And how long the leader may wait."""
         limit = self._fetchers.limit
-        behind = {each.replica for each in planned if not each.replica.is_in_sync}
+        if not self.copies:
+            return _Manner(), most_ms
+        if not limit.is_set:
+            rests = self._fetchers.is_awaited
+            return _Manner(_PIECE_BYTES if rests else None, rests), most_ms
         wait_ms = limit.wait_ms
-        if behind and wait_ms:
-            planned = [each for each in planned if each.replica not in behind]
-            return planned, [each.row for each in planned], min(wait_ms, most_ms)
-        piece_bytes = min(limit.piece_bytes(len(behind) or 1), MAX_PARTITION_BYTES)
-        return planned, _cut(planned, behind - self._large, piece_bytes), most_ms
+        if wait_ms:
+            return _Manner(waits=True), min(wait_ms, most_ms)
+        return _Manner(min(limit.piece_bytes(len(self._replicas) or 1), MAX_PARTITION_BYTES)), most_ms
 
-    def _ask(self, rows: list[FetchPartition], wait_ms: int) -> FetchResult | None:
-        """None if the leader cannot be asked, or if there is something else to ask before it has answered."""
-        link = self._find_link()
-        if link is None:
+    def _changes(
+        self, later: Collection[PartitionReplica], manner: _Manner
+    ) -> tuple[Collection[FetchPartition], list[TopicPartition]]:
+        """What to ask the leader that it does not know yet, and what to ask it no more."""
+        now = time.monotonic()
+        with self._lock:
+            looked_at, self._news = self._news, {}
+            if manner != self._manner or now >= self._look_at:
+                looked_at |= self._replicas
+                self._manner, self._look_at = manner, now + _LOOK_SECONDS
+            elif self._delayed:
+                looked_at |= dict.fromkeys(self._delayed)
+            present = {each: each in self._replicas and each not in later for each in looked_at}
+        caught_up = [
+            each for each, is_there in present.items() if is_there and self.copies and each.is_in_sync
+        ]
+        present |= dict.fromkeys(caught_up, False)
+        wanted: dict[TopicPartition, FetchPartition | None] = {}
+        for replica in [each for each, is_there in present.items() if not is_there]:
+            asked = self._asked.get(replica.partition)
+            if asked is not None and asked.replica is replica:
+                wanted[replica.partition] = None
+                del self._asked[replica.partition]
+                replica.on_answer(asked.fetch, None)  # another lane may ask then
+            self._large.discard(replica)
+        self._fetchers.change_lane(caught_up, self)
+        for replica in [each for each, is_there in present.items() if is_there]:
+            asked = self._plan(replica)
+            wanted[replica.partition] = None if asked is None else self._row(asked, manner)
+        rows = {each: row for each, row in wanted.items() if row is not None and row != self._told.get(each)}
+        forgotten = [each for each, row in wanted.items() if row is None and each in self._told]
+        self._told |= rows
+        for each in forgotten:
+            del self._told[each]
+        return rows.values(), forgotten
+
+    def _plan(self, replica: PartitionReplica) -> _Asked | None:
+        """What a replica asks; None if nothing."""
+        before = self._asked.get(replica.partition)
+        if before is not None and before.replica is replica and replica.asks(before.fetch):
+            return before
+        self._asked.pop(replica.partition, None)
+        try:
+            fetch = replica.plan_fetch()
+        except LogstoreError as error:
+            self._put_off(replica, error)
             return None
-        pending = link.fetch(self._fetchers.request(rows, wait_ms))
+        if fetch is None:
+            return None
+        if fetch.leader_id != self.node_id:  # it follows another since
+            replica.on_answer(fetch, None)
+            return None
+        asked = _Asked(replica, fetch, self._fetchers.row(replica, fetch))
+        self._asked[replica.partition] = asked
+        return asked
+
+    def _row(self, asked: _Asked, manner: _Manner) -> FetchPartition | None:
+        if manner.waits:
+            return None
+        if manner.piece_bytes is None or asked.replica in self._large:
+            return asked.row
+        return asked.row._replace(max_bytes=manner.piece_bytes)
+
+    def _ask(self, link: Link, wait_ms: int) -> FetchNews | None:
+        """None if there is something else to ask before the leader has answered."""
+        pending = link.fetch(self._fetchers.request(wait_ms))
         pending.on_wake(self._bell.set)
         while True:
-            result = pending.poll()
-            if result is not None:
-                return result
+            news = pending.poll()
+            if news is not None:
+                return news
             with self._lock:
                 is_over = self._is_stopped or self._has_changed
             if is_over:  # the leader does not answer another request before this one
@@ -395,57 +452,55 @@ class _Lane:
         link, self._link, self._endpoint = self._link, None, None
         if link is not None:
             link.close()
+        self._told.clear()
+        self._look_at = 0.0
 
-    def _take(self, planned: list[_Planned], outcomes: list[FetchedPartition | None]) -> bool:
+    def _take(self, news: FetchNews) -> bool:
         """Returns whether the leader was reached, whatever it said."""
-        was_reached = False
-        for each, outcome in zip(planned, outcomes, strict=True):
-            replica = each.replica
-            is_known = outcome is not None and outcome is self._known.get(replica)
-            if is_known and not (self.copies and replica.is_in_sync):
-                was_reached = True  # the same as before: what it has asked stands
-                self._end_delay(replica)
-                continue
-            try:
-                is_answer = replica.on_answer(each.fetch, outcome)
-            except LogstoreError as error:
-                self._put_off(replica, error)
-                was_reached = True
-                continue
-            if outcome is None:
-                continue
-            if outcome.error in _UNREACHED:
-                self._note_unreached(outcome)
-                continue
-            was_reached = True
-            if is_answer:
-                self._note_answer(each, outcome)
-            else:
-                self._delay_refused(replica)
-                self._note_refusal(replica, outcome)
+        outcomes = news.partitions
+        if news.error in _UNREACHED:
+            self._note_unreached(news)
+            return False
+        if news.error is not NONE:
+            outcomes = tuple(
+                [FetchedPartition(each, news.error, message=news.message) for each in self._asked]
+            )
+        for outcome in outcomes:
+            asked = self._asked.get(outcome.partition)
+            if asked is not None:
+                self._take_one(asked, outcome)
         if self._others:
             self._fetchers.change_lane(self._others, self)
             self._others.clear()
-        return was_reached
+        return True
 
-    def _note_answer(self, planned: _Planned, outcome: FetchedPartition) -> None:
-        replica = planned.replica
+    def _take_one(self, asked: _Asked, outcome: FetchedPartition) -> None:
+        replica = asked.replica
+        with self._lock:
+            self._news[replica] = None
+        try:
+            is_answer = replica.on_answer(asked.fetch, outcome)
+        except LogstoreError as error:
+            self._put_off(replica, error)
+            return
+        if is_answer:
+            self._note_answer(asked, outcome)
+        else:
+            self._delay_refused(replica)
+            self._note_refusal(replica, outcome)
+
+    def _note_answer(self, asked: _Asked, outcome: FetchedPartition) -> None:
+        replica = asked.replica
         if outcome.data:
             self._large.discard(replica)
-        is_elsewhere = False
-        if replica.is_in_sync:
-            is_elsewhere = self.copies
-        elif outcome.data:
-            self._fetchers.limit.note(len(outcome.data))
-            is_elsewhere = not self.copies
-        elif outcome.high_watermark > planned.fetch.offset:
-            self._large.add(replica)
-        if is_elsewhere:
-            self._others.append(replica)
+        if not replica.is_in_sync:
+            if outcome.data:
+                self._fetchers.limit.note(len(outcome.data))
+                if not self.copies:
+                    self._others.append(replica)
+            elif outcome.high_watermark > asked.fetch.offset:
+                self._large.add(replica)
         replica.note_well()
-        self._known.pop(replica, None)
-        if not outcome.data:
-            self._known[replica] = outcome
         self._end_delay(replica)
         if not self._delayed:
             self._trouble = None
@@ -460,7 +515,6 @@ class _Lane:
         not wait."""
         before = self._delayed.get(replica)
         seconds = _PAUSE_SECONDS if before is None else min(before.seconds * 2, _LONGEST_PAUSE_SECONDS)
-        self._known.pop(replica, None)
         self._delay(replica, seconds)
 
     def _put_off(self, replica: PartitionReplica, error: LogstoreError) -> None:
@@ -477,28 +531,19 @@ class _Lane:
             why = outcome.message or _ADVICE.get(outcome.error, "")
             self._note_trouble(f"{outcome.error.name} {why}".rstrip(), f"{replica.partition}: ")
 
-    def _note_unreached(self, outcome: FetchedPartition) -> None:
+    def _note_unreached(self, news: FetchNews) -> None:
         """Once, until it was reached: what each attempt says may differ."""
         now = time.monotonic()
         if self._unreached_since is None:
             self._unreached_since = now
         elif now - self._unreached_since >= _LONG_SECONDS and self._trouble is None:
-            self._note_trouble(outcome.message or outcome.error.name, "")
+            self._note_trouble(news.message or news.error.name, "")
 
     def _note_trouble(self, text: str, of_what: str) -> None:
         """Once while it is the same; it may be the same of each of a thousand partitions."""
         if text != self._trouble:
             warn("node %d does not answer as a leader: %s%s", self.node_id, of_what, text)
         self._trouble = text
-
-
-def _cut(
-    planned: Iterable[_Planned], replicas: Collection[PartitionReplica], max_bytes: int
-) -> list[FetchPartition]:
-    """What to ask for: of these replicas no more than a piece."""
-    return [
-        each.row._replace(max_bytes=max_bytes) if each.replica in replicas else each.row for each in planned
-    ]
 
 
 _ADVICE: Final = {

@@ -24,7 +24,8 @@ from logstore.model import TopicPartition
 from logstore.wire.apis import ApiKey
 from logstore.wire.remote.cluster import Cluster, Leader
 from logstore.wire.remote.codes import ABOUT_EPOCHS, STALE
-from logstore.wire.remote.fetch_session import LAST_BY_NAME, FetchSession
+from logstore.wire.remote.fetch_messages import LAST_BY_NAME
+from logstore.wire.remote.fetch_session import FetchSession
 from logstore.wire.remote.nodes import Lane, Node
 from logstore.wire.remote.questions import ANY_VERSION, Question, RemotePending, Reply, throttle_of
 

@@ -5,14 +5,17 @@ have one session, and one connection.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 from typing import Final, TypeVar
 
 from logstore.broker.codes import ErrorCode
-from logstore.broker.requests import FetchRequest, FetchResult
+from logstore.broker.requests import FetchPartition, FetchRequest
+from logstore.model import TopicPartition
 from logstore.wire.addresses import Address
 from logstore.wire.apis import ApiKey
 from logstore.wire.remote.dialing import Tls
-from logstore.wire.remote.fetch_session import LAST_BY_NAME, FetchSession, refused
+from logstore.wire.remote.fetch_messages import LAST_BY_NAME
+from logstore.wire.remote.following_session import FetchNews, FollowingSession
 from logstore.wire.remote.loop import Loop
 from logstore.wire.remote.nodes import Dialer, Lane, Node
 from logstore.wire.remote.questions import ANY_VERSION, Question, RemotePending, Reply, throttle_of
@@ -60,28 +63,31 @@ class LeaderLink:
     def __init__(self, dialer: Dialer, address: Address) -> None:
         self._dialer = dialer
         self._node = Node(dialer, address)
-        self._session = FetchSession()
+        self._session = FollowingSession()
 
-    def fetch(self, request: FetchRequest) -> RemotePending[FetchResult]:
-        """Batches of partitions, in the order of the request, each with its own error. After a connection
-        broke, or the broker gave the session up, the next request begins another one."""
-        pending: RemotePending[FetchResult] = RemotePending()
+    def change(self, rows: Iterable[FetchPartition], forgotten: Iterable[TopicPartition] = ()) -> None:
+        """Ask for these, and for those no more, from the next fetch on."""
+        self._session.change(rows, forgotten)
+
+    def fetch(self, request: FetchRequest) -> RemotePending[FetchNews]:
+        """News of what stands. The partitions of the request do not count. After a connection broke, or the
+        broker gave the session up, the next request begins another one, with all that stands."""
+        pending: RemotePending[FetchNews] = RemotePending()
         self._ask(request, pending, is_repeated=False)
         return pending
 
-    def _ask(self, request: FetchRequest, pending: RemotePending[FetchResult], *, is_repeated: bool) -> None:
-        has_ids = all(each.topic_id is not None for each in request.partitions)
+    def _ask(self, request: FetchRequest, pending: RemotePending[FetchNews], *, is_repeated: bool) -> None:
         session = self._session
 
         def answered(reply: Reply) -> None:
-            result = session.result_of(request, reply)
-            if result is not None:
-                pending.complete_throttled(result, throttle_of(reply))
+            news = session.news_of(reply)
+            if news is not None:
+                pending.complete_throttled(news, throttle_of(reply))
             elif not is_repeated:
                 self._ask(request, pending, is_repeated=True)
             else:
                 why = "the broker gives each session up at once"
-                pending.complete(refused(request, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, why))
+                pending.complete(FetchNews((), ErrorCode.FETCH_SESSION_ID_NOT_FOUND, why))
 
         self._node.ask(
             Lane.WAITS,
@@ -92,7 +98,7 @@ class LeaderLink:
                 client_id=self._dialer.client_id,
                 timeout_ms=self._dialer.config.request_timeout_ms + request.max_wait_ms,
                 first=_FIRST_VERSION,
-                last=ANY_VERSION if has_ids else LAST_BY_NAME,
+                last=ANY_VERSION if session.has_ids else LAST_BY_NAME,
             ),
         )
 
