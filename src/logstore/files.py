@@ -681,11 +681,18 @@ def write_small_files(
 ) -> None:
     """Like :func:`write_small_file` for several files of one directory, by name. A crash leaves the old or
     the new one of each; when the call returns, all are new."""
+    replace_small_files(files, directory, contents, private=private)
+    files.flush_directory(directory)
+
+
+def replace_small_files(
+    files: Files, directory: str, contents: Mapping[str, Bytes], *, private: bool = False
+) -> None:
+    """The same, but a crash leaves the old or the new ones until the directory is flushed."""
     for name, data in contents.items():
         write_new_file(files, f"{directory}/{name}.tmp", data, private=private)
     for name in contents:
         files.rename(f"{directory}/{name}.tmp", f"{directory}/{name}")
-    files.flush_directory(directory)
 
 
 def write_new_file(files: Files, path: str, data: Bytes, *, private: bool = False) -> None:

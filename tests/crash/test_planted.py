@@ -6,7 +6,7 @@ from time import perf_counter
 
 import pytest
 
-from logstore.testing import CrashError, explore
+from logstore.testing import CrashError, explore, reproduce
 from tests.crash.planted import BUGS, planted
 from tests.figures import report
 from tests.rotation import rotating
@@ -43,6 +43,25 @@ def test_planted(bug):
     seconds = perf_counter() - started
     report("planted bugs", count=1, failures=int(error is None), seconds=seconds, detail=bug.name)
     assert error is not None, f"not found in {state_count} states"
+    assert is_sound_without(bug, error), f"it is found without the bug, too: {error}"
+
+
+def is_sound_without(bug, error):
+    """Whether the state is fine where the code is, or is not reached."""
+    try:
+        reproduce(bug.scenario, error.rule)
+    except CrashError as other:
+        return str(other.reason) != str(error.reason)
+    except ValueError:  # no rule of it
+        pass
+    return True
+
+
+def test_each_can_be_planted():
+    """Where the code changes, the bugs change with it."""
+    for bug in BUGS:
+        with planted(bug):
+            pass
 
 
 @pytest.mark.slow

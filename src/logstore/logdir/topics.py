@@ -150,15 +150,14 @@ class TopicTable:
         """Finish an interrupted creation if all directories are there; else undo it, which needs no room. One
         that was refused has lost them."""
         directories = [self.directory_of(TopicPartition(entry.name, n)) for n in entry.held_partitions]
-        if all(self._belongs_to(entry, directory) for directory in directories):
-            for directory in directories:
-                self._files.flush_directory(directory)
-        elif any(self._is_taken(entry, each) or self._has_records(each) for each in directories):
+        if not all(self._belongs_to(entry, directory) for directory in directories):
+            if not any(self._is_taken(entry, each) or self._has_records(each) for each in directories):
+                inform("topic %r is not made: its creation was refused or broken off", entry.name)
+                self._left += self._take_away(entry)
+                return
             self._make_directories([(entry, entry.held_partitions)], Role.ALONE)
-        else:
-            inform("topic %r is not made: its creation was refused or broken off", entry.name)
-            self._left += self._take_away(entry)
-            return
+        for directory in directories:
+            self._files.flush_directory(directory)
         self._show({**self.entries, entry.name: entry.in_state(TopicState.LIVE)})
 
     def _has_records(self, directory: str) -> bool:
@@ -295,7 +294,7 @@ class TopicTable:
     def _make_directories(self, made: Iterable[tuple[TopicEntry, Iterable[int]]], role: Role) -> None:
         """Create the directories of new partitions, by their topics and numbers. Forgets everything about an
         earlier partition of the same name, so that none of it carries over. One whose directory is there
-        already keeps its role."""
+        already keeps its role. What is in them becomes durable when their logs are opened."""
         pairs = [(entry, TopicPartition(entry.name, number)) for entry, numbers in made for number in numbers]
         self._home.forget([partition for _, partition in pairs])
 

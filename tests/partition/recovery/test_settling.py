@@ -3,6 +3,7 @@
 import itertools
 import struct
 import threading
+import time
 
 import pytest
 
@@ -127,18 +128,31 @@ def test_what_a_log_without_a_change_lacks_is_made_again(files, name, how):
     assert reopen(files)[1] == NOTHING
 
 
-@pytest.mark.parametrize("contents", [None, b"", b"garbage"])
-def test_the_snapshot_of_an_empty_log_is_made_again(contents):
+def test_an_empty_log_needs_no_snapshot():
     files = MemoryFiles()
     abandon(open_partition(files))
-    path = f"/t-0/{0:020}.snapshot"
-    files.remove(path)
-    if contents is not None:
-        file = files.open(path, create=True)
-        file.write_at(0, [contents])
-        file.close()
+    abandon(reopen(files)[0])
+    log, done = reopen(files)
+    assert done == NOTHING
+    assert not any(each.name.endswith(".snapshot") for each in files.list_directory("/t-0"))
+    assert log.verify().is_sound
+    log.close()
+    log = open_partition(files)
+    assert log.recovery.was_clean
+    log.append(b"x", flush=True)
+    abandon(log)
+    assert [each.value for each in reopen(files)[0].read(0)] == [b"x"]
+
+
+@pytest.mark.parametrize("contents", [b"", b"garbage"])
+def test_a_damaged_snapshot_of_an_empty_log_is_made_again(contents):
+    files = MemoryFiles()
+    abandon(open_partition(files))
+    file = files.open(f"/t-0/{0:020}.snapshot", create=True)
+    file.write_at(0, [contents])
+    file.close()
     log, _ = reopen(files)
-    assert files.is_file(path)
+    assert files.size_bytes(f"/t-0/{0:020}.snapshot") > len(contents)
     assert log.verify().is_sound
     abandon(log)
     assert reopen(files)[1] == NOTHING
@@ -236,6 +250,8 @@ def test_where_no_more_threads_are_to_be_had_those_there_are_do(tmp_path, monkey
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
+    settle = LogWriter.settle
+    monkeypatch.setattr(LogWriter, "settle", lambda writer: time.sleep(0.002) or settle(writer))
     with logstore.open(tmp_path / "store") as store:
         assert not store.damaged
         assert [values_of(log) for log in store["t"]] == [[b"v"]] * 30

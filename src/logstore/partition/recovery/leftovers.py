@@ -109,12 +109,16 @@ def clean_leftovers(
     durable_end: int = 0,
 ) -> SegmentFiles:
     """Finish or undo what a crash interrupted, and return what remains. ``.tmp`` files are removed: they were
-    never renamed, so their writes did not finish. ``found`` are the names of all files in the directory, if
-    the caller has just listed them. ``durable_end``: index files without a log, between segments and below
-    this offset, say that a segment was lost. They stay, and are warned of."""
+    never renamed, so their writes did not finish. That is durable at once: one that came back under the name
+    of a new one could be renamed in its place by what a power cut leaves. ``found`` are the names of all
+    files in the directory, if the caller has just listed them. ``durable_end``: index files without a log,
+    between segments and below this offset, say that a segment was lost. They stay, and are warned of."""
     if found is None:
         found = list_files(files, directory)
-    _remove_all(files, directory, [name for name in found if name.endswith(TEMPORARY_SUFFIX)])
+    unfinished = [name for name in found if name.endswith(TEMPORARY_SUFFIX)]
+    if unfinished:
+        _remove_all(files, directory, unfinished)
+        files.flush_directory(directory)
     names = parse_segment_file_names(found)
     if any(name.state for name in names.values()):
         _remove_indexes_of_deleted(files, directory, names)

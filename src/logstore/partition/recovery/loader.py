@@ -487,13 +487,13 @@ class Loader:
 
         Replay also completes the transaction indexes above the recovery point, so after a crash it begins at
         or below that, or at the first segment: only its snapshot knows the producers of deleted batches.
-        Without any snapshot after a clean stop there were no producers (or a broker older than snapshots
-        wrote the log).
-        """
-        offsets = self._found.snapshots
-        if self.is_clean and not offsets:
+        Without any snapshot an empty log has no producers and needs none; after a clean stop there were none,
+        or a broker older than snapshots wrote the log."""
+        offsets, is_empty = self._found.snapshots, log_end == segments[0].base_offset
+        if not offsets and (self.is_clean or is_empty):
             producers = ProducerStates()
             producers.clear(log_end)
+            producers.snapshot_offset = log_end if is_empty else -1
             return producers
         floor = segments[0].base_offset
         newest = log_end if self.is_clean else min(max(self._cut_transactions(segments), floor), log_end)

@@ -244,16 +244,19 @@ class Tail:
     def _tells_of_wrong_last(self, header: BatchHeader) -> bool:
         """Whether a batch that does not follow the last one tells that the offset of that one has changed.
 
-        It does not if it would not follow without the last one either. If the last one never counted as
-        durable, it may still have been flushed: the other is from the file's past if it has the same checksum
-        or an earlier leader epoch. If the last one is durable, the other must follow it without the gap.
+        It does not if it would not follow without the last one either, or has the same checksum: it is the
+        last one again, from the file's past. If the last one never counted as durable, it may still have been
+        flushed: the other is from the file's past if it has an earlier leader epoch. If the last one is
+        durable, the other must follow it without the gap.
         """
         if self._before_gap is None or header.base_offset < self._before_gap[1]:
             return False
         position, offset = self._before_gap
         last = decode_header(self._segment.log_file.read_at(position, HEADER_BYTES))
+        if header.crc == last.crc:
+            return False
         if self._may_be_wrong_last():
-            return header.crc != last.crc and header.partition_leader_epoch >= last.partition_leader_epoch
+            return header.partition_leader_epoch >= last.partition_leader_epoch
         return header.base_offset == offset + last.next_offset - last.base_offset
 
     def _take_back_last(self, reason: str) -> None:

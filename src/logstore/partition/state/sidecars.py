@@ -14,9 +14,9 @@ from logstore.files import (
     Files,
     read_small_file,
     read_small_files,
+    replace_small_files,
     write_new_file,
     write_small_file,
-    write_small_files,
 )
 from logstore.format.checkpoint import EpochEntry, decode_epoch_checkpoint, encode_epoch_checkpoint
 from logstore.format.metadata import (
@@ -151,11 +151,12 @@ def write_topic_id(files: Files, directory: str, topic_id: uuid.UUID) -> None:
 
 
 def begin_directory(files: Files, directory: str, topic_id: uuid.UUID, role: Role) -> None:
-    """Write what a partition's directory has before its log begins, durably."""
+    """Write what a partition's directory has before its log begins. The names become durable with those of
+    the log's first files."""
     contents = {METADATA_NAME: encode_partition_metadata(topic_id)}
     if role is not Role.ALONE:
         contents[ROLE_NAME] = encode_role(role)
-    write_small_files(files, directory, contents)
+    replace_small_files(files, directory, contents)
 
 
 def read_role(files: Files, directory: str) -> Role:

@@ -77,7 +77,8 @@ class LogWriter:
     def settle(self) -> None:
         """After a recovery, make everything that was found and changed durable, and prepare the checkpoint: a
         crash right after needs no second recovery. Called before anybody else has the log, so without its
-        lock. The names of new files become durable with the snapshot's.
+        lock. The names of new files become durable with the snapshot's. An empty log needs none: there is
+        nothing to say in it.
 
         Raises:
             StorageError: the disk refused. The log cannot be used.
@@ -88,7 +89,11 @@ class LogWriter:
         if not found.is_new:
             core.active.flush()
         core.active.store_indexes(flush=True)
-        core.store_snapshot(core.log_end_offset, found.snapshots)
+        if not found.snapshots and core.log_end_offset == core.segments[0].base_offset:
+            self.context.files.flush_directory(self.directory)
+            core.last_snapshot_offset = core.log_end_offset
+        else:
+            core.store_snapshot(core.log_end_offset, found.snapshots)
         self.context.home.set_ends(self.partition, core.log_end_offset, core.known_high_watermark)
         if found.has_failed_flush:
             forget_failed_flush(self.context.files, self.directory)
