@@ -28,6 +28,7 @@ class Follower:
 
     def __init__(self, number, *, is_in_sync=True):
         self.partition = TopicPartition("t", number)
+        self.topic_id = None
         self.follows = Member(LEADER, 1)
         self.is_in_sync = is_in_sync
         self.offset = 0
@@ -162,7 +163,6 @@ def fetchers(leader, limit):
         lambda: Member(2, 1),
         lambda node_id: Endpoint("PLAINTEXT", "localhost", 1),
         leader.connect,
-        lambda topic: None,
         CatchUpLimit(limit, lambda: time.monotonic() * 1_000),
     )
     yield opened

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple, Protocol
-from uuid import UUID
 
 from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.pending import Pending
@@ -75,13 +74,11 @@ class Fetchers:
         member: Callable[[], Member],
         endpoint_of: Callable[[int], Endpoint | None],
         connect: Connect,
-        topic_ids: Callable[[str], UUID | None],
         limit: CatchUpLimit,
     ) -> None:
         self._member = member
         self.endpoint_of = endpoint_of
         self._connect = connect
-        self._topic_ids = topic_ids
         self.limit = limit
         self._lock = threading.Lock()
         self._lanes: dict[tuple[int, bool], _Lane] = {}
@@ -170,7 +167,7 @@ class Fetchers:
             fetch.offset,
             MAX_PARTITION_BYTES,
             fetch.leader_epoch,
-            self._topic_ids(partition.topic),
+            replica.topic_id,
             fetch.last_fetched_epoch,
             replica.log_start_offset,
         )
