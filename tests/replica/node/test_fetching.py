@@ -28,6 +28,7 @@ class Follower:
 
     def __init__(self, number, *, is_in_sync=True):
         self.partition = TopicPartition("t", number)
+        self.topic_id = None
         self.follows = Member(LEADER, 1)
         self.is_in_sync = is_in_sync
         self.offset = 0
@@ -114,24 +115,27 @@ class _LinkTo:
         rows = tuple(self._rows.values())
         self._leader.requests.append(request._replace(partitions=rows))
         self._leader.named.append(set(self._anew))
-        news = self._news(rows)
+        most_bytes = request.max_bytes
+        news = self._news(rows, most_bytes)
         if news:
             return Answered(self._answer(news))
         promise = Promise()
         timer = threading.Timer(
-            request.max_wait_ms / 1_000, lambda: promise.complete(self._answer(self._news(rows)))
+            request.max_wait_ms / 1_000, lambda: promise.complete(self._answer(self._news(rows, most_bytes)))
         )
         timer.daemon = True
         timer.start()
         return promise
 
-    def _news(self, rows):
+    def _news(self, rows, most_bytes):
         news = []
         is_empty = True
         for row in rows:
-            found = self._leader.found(row, is_first=is_empty)
+            room = row._replace(max_bytes=min(row.max_bytes, most_bytes))
+            found = self._leader.found(room, is_first=is_empty)
             told = found.high_watermark, found.error
             is_empty = is_empty and not found.data
+            most_bytes = max(most_bytes - len(found.data), 0)
             if found.data or found.error is not NONE or self._told.get(row.partition) != told:
                 news.append(found)
                 self._told[row.partition] = told
@@ -162,7 +166,6 @@ def fetchers(leader, limit):
         lambda: Member(2, 1),
         lambda node_id: Endpoint("PLAINTEXT", "localhost", 1),
         leader.connect,
-        lambda topic: None,
         CatchUpLimit(limit, lambda: time.monotonic() * 1_000),
     )
     yield opened
@@ -301,6 +304,22 @@ def test_batches_larger_than_a_piece_come_though_others_always_have_records(lead
     for follower in (Follower(0), *behind):
         fetchers.follow(follower)
     eventually(lambda: all(each.offset == 2 * MAX_PARTITION_BYTES for each in behind), MANY_SECONDS)
+
+
+@pytest.mark.parametrize("limit", [400_000])
+def test_many_that_copy_keep_the_limit_together(leader, fetchers):
+    """Each was given its piece in the first answer: megabytes, and the wait after them is ten seconds at
+    most. 1.5 s."""
+    behind = [Follower(number, is_in_sync=False) for number in range(60)]
+    leader.sizes = dict.fromkeys(range(60), MAX_PARTITION_BYTES)
+    began = time.monotonic()
+    for each in behind:
+        fetchers.follow(each)
+    eventually(lambda: sum(each.offset for each in behind) >= 600_000)
+    seconds = time.monotonic() - began
+    assert sum(each.offset for each in behind) <= 400_000 * (seconds + 1.5)
+    count = len(leader.requests)
+    assert count < 60  # while the limit lets nothing come nobody asks
 
 
 def test_who_has_fallen_behind_alone_copies_as_fast_as_it_can(leader, fetchers):

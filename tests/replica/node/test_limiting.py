@@ -75,3 +75,8 @@ def test_pieces_have_a_least_size_and_waits_a_longest_time():
     assert limit.piece_bytes(1_000) == 64 * 1024
     limit.note(2**30)
     assert limit.wait_ms == 10_000
+
+
+@pytest.mark.parametrize(("rate", "answer_bytes"), [(5_000_000, 5_000_000), (1_000, 64 * 1024)])
+def test_an_answer_has_no_more_than_comes_in_a_second(rate, answer_bytes):
+    assert CatchUpLimit(rate, Time()).answer_bytes == answer_bytes

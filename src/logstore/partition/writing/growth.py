@@ -132,7 +132,7 @@ class LogGrowth(LogState):
         batches are in the file, aborted transactions must reach their index too.
 
         Raises:
-            RecordTooLargeError: more than ``segment_bytes``.
+            RecordTooLargeError: more than ``segment_bytes``, and not copied from a leader.
             OffsetOutOfRangeError: the log has no offsets left.
             CorruptionError: the offsets span more than a segment can index.
             OutOfOrderError, ProducerFencedError, InvalidTransactionStateError: the producer's state refuses.
@@ -151,7 +151,8 @@ class LogGrowth(LogState):
             self._check_held(now_ms)
         if last_offset >= MAX_OFFSET:
             raise _beyond_last(planned)
-        if planned.size_bytes > self.config.segment_bytes:
+        is_copied = origin is AppendOrigin.REPLICATION  # the setting may have been larger when it was written
+        if planned.size_bytes > self.config.segment_bytes and not is_copied:
             raise RecordTooLargeError(
                 f"{planned.size_bytes} bytes are more than segment_bytes ({self.config.segment_bytes})"
             )
@@ -335,9 +336,9 @@ class LogGrowth(LogState):
         """Kafka's rules: size, age, a full index, offsets out of reach."""
         active = self.active
         size_bytes = active.size_bytes
-        if size_bytes > self.config.segment_bytes - planned.size_bytes:
-            return True
         if size_bytes:
+            if size_bytes > self.config.segment_bytes - planned.size_bytes:
+                return True
             rolling_ms = active.rolling_timestamp_ms
             age_ms = planned.newest_ms - rolling_ms if rolling_ms >= 0 else now_ms - active.created_ms
             if age_ms > self._limit_ms() - active.jitter_ms or active.indexes.is_full:

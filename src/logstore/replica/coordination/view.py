@@ -41,6 +41,7 @@ class ViewMaker:
         before = self.view
         if not changed:
             return ViewChange(before, False, False, frozenset(), frozenset(), frozenset())
+        ended = self._ended(changed)
         for path, stored in changed.items():
             if stored is None:
                 self._texts.pop(path, None)
@@ -48,7 +49,7 @@ class ViewMaker:
                 self._texts[path] = stored
         living = self._living(changed)
         controller = self._controller() if layout.CONTROLLER in changed else before.controller
-        names = self._names_of(changed)
+        names = self._names_of(changed) | ended
         topics = self._topics(names)
         partitions, changed_partitions = self._partitions(changed, names, topics)
         texts = self._shared_texts(changed)
@@ -124,10 +125,17 @@ class ViewMaker:
                 names.add(name)
             elif folder == layout.TOPIC_IDS and stored is not None:
                 names.add(stored.data)
-        # a marker that has gone does not say whose it was
-        if any(path.startswith(layout.TOPIC_IDS) and stored is None for path, stored in changed.items()):
-            names.update(self.view.topics)
         return names
+
+    def _ended(self, changed: Changed) -> set[str]:
+        """The topics whose marker goes. It says whose it is; if it is damaged, it may be anybody's."""
+        markers = [
+            self._texts[path]
+            for path, stored in changed.items()
+            if stored is None and path.startswith(layout.TOPIC_IDS) and path in self._texts
+        ]
+        names, known = {each.data for each in markers}, self.view.topics
+        return names if names <= known.keys() else names | known.keys()
 
     def _topics(self, names: set[str]) -> dict[str, Topic]:
         topics = dict(self.view.topics)

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple, Protocol
-from uuid import UUID
 
 from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.pending import Pending
@@ -75,13 +74,11 @@ class Fetchers:
         member: Callable[[], Member],
         endpoint_of: Callable[[int], Endpoint | None],
         connect: Connect,
-        topic_ids: Callable[[str], UUID | None],
         limit: CatchUpLimit,
     ) -> None:
         self._member = member
         self.endpoint_of = endpoint_of
         self._connect = connect
-        self._topic_ids = topic_ids
         self.limit = limit
         self._lock = threading.Lock()
         self._lanes: dict[tuple[int, bool], _Lane] = {}
@@ -170,18 +167,18 @@ class Fetchers:
             fetch.offset,
             MAX_PARTITION_BYTES,
             fetch.leader_epoch,
-            self._topic_ids(partition.topic),
+            replica.topic_id,
             fetch.last_fetched_epoch,
             replica.log_start_offset,
         )
 
-    def request(self, wait_ms: int) -> FetchRequest:
+    def request(self, wait_ms: int, most_bytes: int) -> FetchRequest:
         """What is asked of the partitions is the link's."""
         member = self._member()
         return FetchRequest(
             (),
             wait_ms,
-            max_bytes=MAX_BYTES,
+            max_bytes=most_bytes,
             isolation=Isolation.LOG_END,
             replica=Fetcher(member.node_id, member.life),
         )
@@ -205,8 +202,8 @@ class _Manner(NamedTuple):
     """Of each partition whose next batch is not larger; None: as much as of those in sync."""
     rests: bool = False
     """Whether acknowledgements wait for the node meanwhile."""
-    waits: bool = False
-    """Whether the limit lets nothing come yet."""
+    most_bytes: int = MAX_BYTES
+    """Of one answer."""
 
 
 class _Delay(NamedTuple):
@@ -315,12 +312,14 @@ class _Lane:
         link = self._find_link()
         if link is None:
             return self._next_pause()
-        manner, wait_ms = self._choose_manner(min(MAX_WAIT_MS, math.ceil(soonest * 1000)))
+        most_ms = min(MAX_WAIT_MS, math.ceil(soonest * 1000))
+        manner = self._choose_manner()
         link.change(*self._changes(later, manner))
-        if not self._told:
-            return min(_PAUSE_SECONDS, wait_ms / 1000)
+        held_ms = self._fetchers.limit.wait_ms if self.copies else 0
+        if held_ms or not self._told:  # what was asked stands until the limit lets more come
+            return min(_PAUSE_SECONDS, (held_ms or most_ms) / 1000)
         began = time.thread_time()
-        news = self._ask(link, wait_ms)
+        news = self._ask(link, most_ms, manner.most_bytes)
         if news is None:  # it was given up for one of more partitions
             return 0.0
         if not self._take(news):
@@ -342,18 +341,15 @@ class _Lane:
             soonest = min(later.values(), default=_LONGEST_PAUSE_SECONDS)
             return later.keys(), soonest, len(later) == len(self._replicas)
 
-    def _choose_manner(self, most_ms: int) -> tuple[_Manner, int]:
-        """And how long the leader may wait."""
+    def _choose_manner(self) -> _Manner:
         limit = self._fetchers.limit
         if not self.copies:
-            return _Manner(), most_ms
+            return _Manner()
         if not limit.is_set:
             rests = self._fetchers.is_awaited
-            return _Manner(_PIECE_BYTES if rests else None, rests), most_ms
-        wait_ms = limit.wait_ms
-        if wait_ms:
-            return _Manner(waits=True), min(wait_ms, most_ms)
-        return _Manner(min(limit.piece_bytes(len(self._replicas) or 1), MAX_PARTITION_BYTES)), most_ms
+            return _Manner(_PIECE_BYTES if rests else None, rests)
+        piece_bytes = limit.piece_bytes(len(self._replicas) or 1)
+        return _Manner(min(piece_bytes, MAX_PARTITION_BYTES), most_bytes=min(limit.answer_bytes, MAX_BYTES))
 
     def _changes(
         self, later: Collection[PartitionReplica], manner: _Manner
@@ -411,16 +407,14 @@ class _Lane:
         self._asked[replica.partition] = asked
         return asked
 
-    def _row(self, asked: _Asked, manner: _Manner) -> FetchPartition | None:
-        if manner.waits:
-            return None
+    def _row(self, asked: _Asked, manner: _Manner) -> FetchPartition:
         if manner.piece_bytes is None or asked.replica in self._large:
             return asked.row
         return asked.row._replace(max_bytes=manner.piece_bytes)
 
-    def _ask(self, link: Link, wait_ms: int) -> FetchNews | None:
+    def _ask(self, link: Link, wait_ms: int, most_bytes: int) -> FetchNews | None:
         """None if there is something else to ask before the leader has answered."""
-        pending = link.fetch(self._fetchers.request(wait_ms))
+        pending = link.fetch(self._fetchers.request(wait_ms, most_bytes))
         pending.on_wake(self._bell.set)
         while True:
             news = pending.poll()

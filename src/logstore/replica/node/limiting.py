@@ -52,6 +52,12 @@ class CatchUpLimit:
         limit = self._bytes_per_second or 0
         return max(limit * _PIECE_MS // (1_000 * partition_count), _LEAST_PIECE_BYTES)
 
+    @property
+    def answer_bytes(self) -> int:
+        """How much is to be copied at once of all partitions, however many they are: what the limit lets come
+        in a second."""
+        return max(self._bytes_per_second or 0, _LEAST_PIECE_BYTES)
+
     def note(self, size_bytes: int) -> None:
         """Such a replica has copied this."""
         limit = self._bytes_per_second

@@ -183,9 +183,7 @@ class Node:
         self._links = Links(f"logstore-node-{node_id}", tls=peer_tls, sasl=peer_sasl)
         self._reaches = protocol_of(has_tls=peer_tls is not None, has_sasl=peer_sasl is not None)
         self._limit = CatchUpLimit(follower_replication_throttled_rate, self.now_ms)
-        self._fetchers = Fetchers(
-            lambda: self._member, self._endpoint_of, self._connect, self._topic_id_of, self._limit
-        )
+        self._fetchers = Fetchers(lambda: self._member, self._endpoint_of, self._connect, self._limit)
         self._decisions = Decisions(self._rules_of)
         self._adoption = Adoption(self.directory, coordinator)
         self._controlling = Controlling(
@@ -525,7 +523,7 @@ class Node:
             if entry is None or not is_held or not entry.holds(partition.partition):
                 return None  # what cannot be held was told
             config = self._replica_config(partition.topic, view)
-            replica = self._replicas[partition] = PartitionReplica(self, partition, config)
+            replica = self._replicas[partition] = PartitionReplica(self, partition, entry.topic_id, config)
         return replica
 
     def _release(self, partition: TopicPartition) -> None:
@@ -662,10 +660,6 @@ class Node:
                 f"connects with {self._reaches}: see peer_tls and peer_sasl"
             )
         return self._links.to(Address(endpoint.host, endpoint.port))
-
-    def _topic_id_of(self, name: str) -> UUID | None:
-        topic = self._coordinator.view.topics.get(name)
-        return None if topic is None else topic.topic_id
 
     # The end
 

@@ -12,6 +12,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, Protocol
+from uuid import UUID
 
 from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.requests import NO_OFFSET, FetchedPartition, FetchPartition
@@ -118,8 +119,10 @@ class _Turn:
 class PartitionReplica:
     """See the module."""
 
-    def __init__(self, host: Host, partition: TopicPartition, config: ReplicaConfig) -> None:
+    def __init__(self, host: Host, partition: TopicPartition, topic_id: UUID, config: ReplicaConfig) -> None:
         self.partition = partition
+        self.topic_id: Final = topic_id
+        """Of the topic whose log it is. By its name there may be another one by now."""
         self._host = host
         self._facts = StoredFacts(host.directory, partition)
         self._turn = _Turn()
@@ -360,6 +363,8 @@ class PartitionReplica:
 
     def on_fetch(self, follower: Member, wanted: FetchPartition) -> None:
         """A follower asks: it has what is below the offset."""
+        if wanted.topic_id not in (None, self.topic_id):
+            return  # what it has is of another topic of the name
         with self._turn:
             if not self._check_lease() or wanted.leader_epoch != self._replica.leader_epoch:
                 return

@@ -265,9 +265,7 @@ class ClusterTopics:
         return self._each(
             names,
             lambda control, at: self._delete(control, names[at]),
-            lambda view, gone: (
-                gone.name not in view.topics or view.topics[gone.name] is not before.get(gone.name)
-            ),
+            lambda view, gone: _is_another(before.get(gone.name), view.topics.get(gone.name)),
         )
 
     def create_partitions(self, request: CreatePartitionsRequest) -> TopicsResult:
@@ -420,3 +418,8 @@ def _checked(view: View, assignments: Sequence[Sequence[int]]) -> list[tuple[int
             raise UsageError(f"no living node has the number {missing[0]}")
         placed.append(tuple(each))
     return placed
+
+
+def _is_another(before: Topic | None, now: Topic | None) -> bool:
+    """Whether a topic that was deleted is gone; somebody may have made another one by its name."""
+    return now is None or before is None or now.topic_id != before.topic_id
