@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import logstore
-from logstore.errors import LogstoreError
+from logstore.errors import LogstoreError, UsageError
 from logstore.model import OffsetAndMetadata
 
 
@@ -206,3 +206,10 @@ def test_consumers_say_what_to_do(store, mistake, message):
 @named(OF_METRICS)
 def test_metrics_say_what_to_do(store, mistake, message):
     check(mistake, store.metrics(), message)
+
+
+@pytest.mark.parametrize("topic", [["t"], {"t": 1}, bytearray(b"t"), memoryview(b"abcd").cast("I")])
+def test_a_topic_of_a_type_without_a_hash_is_refused_as_any_other(store, topic):
+    """It was a TypeError of a table of the producer's."""
+    with store.producer() as producer, pytest.raises(UsageError, match="it must be a name"):
+        producer.send(topic, b"v")

@@ -4,8 +4,15 @@ of them; these waited for the log, and the caller for them, without end."""
 
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
+
+import logstore
+from logstore import StoreConfig
+from logstore.errors import UsageError
+from tests.partition.helpers_rules import WatchedFiles
 
 
 def outcome(tmp_path, method, moment):
@@ -40,3 +47,50 @@ def test_a_store_is_closed_beside_a_flush(tmp_path):
 def test_a_store_is_closed_by_a_callback(tmp_path, moment):
     """It ends what calls it, as ``close()`` in another thread does."""
     assert outcome(tmp_path, "close", moment) == ["closed", "[b'a', b'b']"]
+
+
+CALLS = {
+    "append": lambda store: store["t"][0].append(b"x"),
+    "append and flush": lambda store: store["t"][0].append(b"x", flush=True),
+    "extend": lambda store: store["t"].extend([b"x"]),
+    "checkpoint": lambda store: store.checkpoint(),
+    "configure": lambda store: store["t"].configure(retention_ms=1),
+    "create a topic": lambda store: store.create_topic("u"),
+    "close": lambda store: store.close(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_call_in_the_middle_of_storing_checkpoints_is_refused(tmp_path, call):
+    """Another thread had the log's lock and waited for the checkpoints; the handler waited for the log."""
+    files, said = WatchedFiles(), []
+    store = logstore.open(tmp_path, files=files, config=StoreConfig(linger_ms=0))
+    log = store.create_topic("t")[0]
+    log.extend([b"a"], flush=True)
+    beside = threading.Thread(target=log.checkpoint, daemon=True)
+
+    def handler(operation, path):
+        if operation == "rename" and "recovery-point" in path:
+            files.before = lambda operation, path: None
+            beside.start()
+            while log.writer.guard.lock.acquire(blocking=False):  # until the other thread has it
+                log.writer.guard.lock.release()
+                time.sleep(0.001)
+            try:
+                call(store)
+            except UsageError as error:
+                said.append(str(error))
+
+    files.before = handler
+    main = threading.Thread(target=store.checkpoint, daemon=True)
+    main.start()
+    main.join(10)
+    assert not main.is_alive()
+    beside.join()
+    assert "are being stored by this thread" in said[0]
+    log.extend([b"b"])
+    store.close()
+    with logstore.open(tmp_path) as again:
+        assert again.was_clean
+        assert list(again) == ["t"]
+        assert [record.value for record in again["t"].read()] == [b"a", b"b"]

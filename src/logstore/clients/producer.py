@@ -175,7 +175,7 @@ class Producer(BoundToProcess):
                 topic, value, key, partition, headers, timestamp_ms = self._departure.prepare(given)
             if on_delivery is not None:
                 check_callback(on_delivery, "on_delivery")
-            queues = self._topics.get(topic)
+            queues = self._topics.get(topic) if type(topic) is str else None
             if (
                 queues is None
                 or self._partitioner is not None

@@ -320,7 +320,7 @@ class LogDirectory:
         for start in range(0, len(wanted), CREATED_AT_A_TIME):
             some = wanted[start : start + CREATED_AT_A_TIME]
             self.check_open()
-            with self._lock:
+            with self._own_lock():
                 self.check_open()
                 made.update(self._create_some(some, role))
         return made
@@ -419,7 +419,7 @@ class LogDirectory:
         added = _added_partitions(self.topic(name), partition_count, held)
         self._check_ours(f"a partition of {name!r}")
         self.check_not_of_cluster(f"{name!r} does not grow here", "add_partitions()")
-        with self._lock:
+        with self._own_lock():
             topic = self.topic(name)  # it may be another topic by now, or have grown
             added = _added_partitions(topic, partition_count, added if held is not None else None)
             self.context.home.check_held()
@@ -436,7 +436,7 @@ class LogDirectory:
         """
         given = check_numbers(numbers, "partitions", range(self.topic(name).partition_count))
         self._check_ours(f"a partition of {name!r}")
-        with self._lock:
+        with self._own_lock():
             topic = self.topic(name)
             check_numbers(given, "partitions", range(topic.partition_count))  # it may be another topic by now
             added = [number for number in given if not topic.holds(number)]
@@ -454,7 +454,7 @@ class LogDirectory:
             UsageError: it is the only partition held.
         """
         check_numbers([number], "partition", range(self.topic(name).partition_count))
-        with self._lock:
+        with self._own_lock():
             topic = self.topic(name)
             check_numbers([number], "partition", range(topic.partition_count))  # it may be another topic now
             partition = TopicPartition(topic.name, number)
@@ -513,7 +513,7 @@ class LogDirectory:
         """
         self.check_open()
         self.check_not_of_cluster(f"topic {name!r} is not configured here")
-        with self._lock:
+        with self._own_lock():
             topic = self.topic(name)
             logs = [log for log in self._open.usable() if log.partition.topic == name]
             if config.compacts and not topic.config.compacts:
@@ -539,7 +539,7 @@ class LogDirectory:
         """Remove a topic with all its records. Its files are removed after ``file_delete_delay_ms``, or on
         close."""
         self.check_open()
-        with self._lock:
+        with self._own_lock():
             topic = self.topic(name)
             self.check_not_of_cluster(f"topic {name!r} is not deleted here", f"delete_topic({name!r})")
             size_bytes = sum(log.written_bytes for log in self._open.usable() if log.partition.topic == name)
@@ -612,7 +612,7 @@ class LogDirectory:
         accept_loss = check_flag(accept_loss, "accept_loss")
         self.check_open()
         self.context.home.check_held()
-        with self._lock:
+        with self._own_lock():
             topic = self.topic(partition.topic)
             self._check_held(partition)
             return self._open.reopen(partition, topic, accept_loss=accept_loss)
@@ -656,6 +656,16 @@ class LogDirectory:
         """
         with suppress(StorageError):
             self.context.home.check_held()
+
+    def _own_lock(self) -> threading.RLock:
+        """The lock, for a change of topics or partitions. Named in a ``with`` statement, so that no interrupt
+        can come between taking it and its release.
+
+        Raises:
+            UsageError: this thread is storing the checkpoints, and is interrupted; nothing was done.
+        """
+        self.context.home.check_not_within()
+        return self._lock
 
     def check_open(self) -> None:
         """
@@ -708,6 +718,7 @@ class LogDirectory:
 
     def check_not_within(self) -> None:
         """See :func:`~logstore.logdir.upkeep.check_not_within`."""
+        self.context.home.check_not_within()
         check_not_within(self.logs(), flushes=False)  # a log is closed beside its flush
 
     def _stop_background(self) -> None:

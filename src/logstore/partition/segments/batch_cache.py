@@ -21,6 +21,7 @@ from logstore.format.compression import MAX_DECOMPRESSED_BYTES, Codec, decompres
 from logstore.format.header import HEADER_BYTES, BatchHeader
 from logstore.format.loops import find_in_section, mark_records
 from logstore.model import Bytes, Record, TimestampType, TopicPartition
+from logstore.turns import held_here
 
 MARK_STEP: Final = 64
 """In a larger batch, the position of one record in this many is remembered from the second read on. Skipping
@@ -105,7 +106,8 @@ class _Shelf(NamedTuple):
 class BatchCache:
     """The batches that were read last, up to a number of bytes. Shared by the logs of a store.
 
-    Lock: ``_lock`` guards all of it, except that ``places`` is read without it.
+    Lock: ``_lock`` guards all of it, except that ``places`` is read without it. A signal handler or a
+    finalizer that has interrupted a thread which has the lock does without the cache.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -115,7 +117,8 @@ class BatchCache:
         self.places: Collection[Place] = self._shelves.keys()
         """The places with kept batches; a live view."""
         self._order: OrderedDict[VerifiedBatch, Place] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._is_used_here = held_here(self._lock)
 
     @property
     def size_bytes(self) -> int:
@@ -127,6 +130,8 @@ class BatchCache:
 
     def find(self, place: Place, offset: int) -> VerifiedBatch | None:
         """The kept batch that holds ``offset``."""
+        if self._is_used_here():
+            return None
         with self._lock:
             shelf = self._shelves.get(place)
             if shelf is None:
@@ -141,7 +146,7 @@ class BatchCache:
     def add(self, place: Place, batch: VerifiedBatch) -> None:
         """Keep a batch, and drop the least recently read ones if the limit is passed."""
         size_bytes = batch.size_bytes
-        if size_bytes > self._limit_bytes:
+        if size_bytes > self._limit_bytes or self._is_used_here():
             return
         with self._lock:
             shelf = self._shelves.setdefault(place, _Shelf([], []))
@@ -157,7 +162,7 @@ class BatchCache:
 
     def drop(self, segment_numbers: Collection[int]) -> None:
         """Drop the batches of some segments. This only frees memory; nothing depends on it."""
-        if not self._order:
+        if not self._order or self._is_used_here():
             return
         wanted = set(segment_numbers)
         with self._lock:
@@ -166,6 +171,8 @@ class BatchCache:
 
     def clear(self) -> None:
         """Drop everything."""
+        if self._is_used_here():
+            return
         with self._lock:
             self._order.clear()
             self._shelves.clear()

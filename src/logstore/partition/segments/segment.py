@@ -63,8 +63,10 @@ class OpenSegments:
 
     Dropping a segment only forgets the references: a reader that is using the files goes on, and they are
     closed with the last reference. Active segments are counted separately, and flushed before they are
-    closed: the system reports a write error only to the descriptor that the data was written through. Lock:
-    ``_lock`` guards the order.
+    closed: the system reports a write error only to the descriptor that the data was written through.
+
+    Lock: ``_lock`` guards the order. Each step leaves it usable, for a signal handler or a finalizer that has
+    interrupted this thread may come in between, and read or append.
     """
 
     def __init__(self, limit_count: int, active_limit_count: int = 2**31) -> None:
@@ -72,7 +74,7 @@ class OpenSegments:
         self._active_limit_count = active_limit_count
         self._order: OrderedDict[Segment, None] = OrderedDict()
         self._active: WeakKeyDictionary[Segment, None] = WeakKeyDictionary()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self.index_pages = IndexPages()
 
     @property
@@ -84,8 +86,8 @@ class OpenSegments:
     def touch(self, segment: Segment) -> None:
         """Note that a sealed segment is used."""
         with self._lock:
+            self._order.pop(segment, None)
             self._order[segment] = None
-            self._order.move_to_end(segment)
             while len(self._order) > self._limit_count:
                 self._order.popitem(last=False)[0].forget_files()
 

@@ -14,7 +14,8 @@ that is too high would show, and remove, records that no other replica has, so i
 below it is cut.
 
 Lock: ``_lock`` guards the four tables, their files, and what is known about the files. Log starts that are
-coming are noted without it.
+coming are noted without it. Other threads take it with the lock of a log held. So a signal handler or a
+finalizer that has interrupted a thread which has it must not wait for a log: it is refused.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import NamedTuple
 
 from logstore.clock import read_boot_id
 from logstore.config import TopicConfig
-from logstore.errors import CorruptionError, DiskFullError, UnsupportedVersionError
+from logstore.errors import CorruptionError, DiskFullError, UnsupportedVersionError, UsageError
 from logstore.files import (
     Files,
     Lock,
@@ -37,6 +38,7 @@ from logstore.files import (
 from logstore.format.checkpoint import decode_offset_checkpoint, encode_offset_checkpoints
 from logstore.format.metadata import encode_clean_shutdown
 from logstore.model import IS_COPY, IS_REPLICA, Role, TopicPartition
+from logstore.turns import held_here
 from logstore.warning import warn
 
 META_PROPERTIES_NAME = "meta.properties"
@@ -103,7 +105,10 @@ class LogHome:
     def __init__(self, files: Files, path: str) -> None:
         self.path = path
         self._files = files
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self.is_used_here = held_here(self._lock)
+        """Whether the calling thread has the lock. Where a call begins, it can only have it within another
+        one: that was interrupted by a signal handler or a finalizer."""
         self._held: Lock | None = None
         self.check_held: Callable[[], None] = _check_nothing
         """Checks that the lock is still ours. Called before changing anything that another writer would rely
@@ -232,6 +237,29 @@ class LogHome:
 
     # Checkpoints
 
+    def _own_lock(self) -> threading.RLock:
+        """The lock, to be named in a ``with`` statement: there no interrupt can come between taking it and
+        its release.
+
+        Raises:
+            UsageError: see :meth:`check_not_within`.
+        """
+        self.check_not_within()
+        return self._lock
+
+    def check_not_within(self) -> None:
+        """For calls that may wait for a log, or for the checkpoints.
+
+        Raises:
+            UsageError: this thread is changing the checkpoints, and is interrupted.
+        """
+        if self.is_used_here():
+            raise UsageError(
+                f"the checkpoints of {self.path} are being stored by this thread: this call comes from a "
+                "signal handler or a finalizer that has interrupted it. Let that set a flag or an event, and "
+                "make the call elsewhere"
+            )
+
     def load(self, names: Container[str] | None = None) -> None:
         """Read the checkpoint files. A damaged one counts as empty, with a warning. Recovery points are then
         0 (everything is checked), and log starts the first segment's base; both are safe. ``names`` are those
@@ -290,7 +318,7 @@ class LogHome:
 
     def set_recovery_point(self, partition: TopicPartition, offset: int) -> None:
         """Set the recovery point in memory; :meth:`store_checkpoints` writes it."""
-        with self._lock:
+        with self._own_lock():
             if self._recovery_points.get(partition) != offset:
                 self._recovery_points[partition] = offset
                 self._unstored.add(RECOVERY_POINTS_NAME)
@@ -307,7 +335,7 @@ class LogHome:
     def ensure_recovery_points(self, partitions: Iterable[TopicPartition]) -> None:
         """Like :meth:`ensure_recovery_point`, for the partitions of a new topic, before anything is appended
         to them: their first roll then need not wait for it."""
-        with self._lock:
+        with self._own_lock():
             for partition in partitions:
                 self._recovery_points.setdefault(partition, 0)
             self._store_locked({RECOVERY_POINTS_NAME: self._recovery_points})
@@ -317,27 +345,27 @@ class LogHome:
         otherwise the next open could not tell a segment that lost its end from one with a gap behind it."""
         if partition in self._stored_points:  # without the lock, which is held during fsyncs
             return
-        with self._lock:
+        with self._own_lock():
             if partition not in self._stored_points:
                 self._recovery_points.setdefault(partition, 0)
                 self._store_locked({RECOVERY_POINTS_NAME: self._recovery_points})
 
     def set_high_watermark(self, partition: TopicPartition, offset: int) -> None:
-        with self._lock:
+        with self._own_lock():
             if self._high_watermarks.get(partition) != offset:
                 self._high_watermarks[partition] = offset
                 self._unstored.add(HIGH_WATERMARKS_NAME)
 
     def store_high_watermark(self, partition: TopicPartition, offset: int) -> None:
         """Set a high watermark durably."""
-        with self._lock:
+        with self._own_lock():
             changed = {**self._high_watermarks, partition: offset}
             self._store_locked({HIGH_WATERMARKS_NAME: changed})
             self._high_watermarks = changed
 
     def store_checkpoints(self) -> None:
         """Write the recovery points, log starts and high watermarks."""
-        with self._lock:
+        with self._own_lock():
             tables = {
                 RECOVERY_POINTS_NAME: self._recovery_points,
                 LOG_STARTS_NAME: self._log_starts,
@@ -351,13 +379,13 @@ class LogHome:
         self.store_checkpoints()
 
     def store_high_watermarks(self) -> None:
-        with self._lock:
+        with self._own_lock():
             if HIGH_WATERMARKS_NAME in self._unstored:
                 self._store_locked({HIGH_WATERMARKS_NAME: self._high_watermarks})
 
     def lower_recovery_point(self, partition: TopicPartition, offset: int) -> None:
         """Make sure, durably, that the recovery point is not above ``offset``, before cutting there."""
-        with self._lock:
+        with self._own_lock():
             if self._recovery_points.get(partition, 0) > offset:
                 changed = {**self._recovery_points, partition: offset}
                 self._store_locked({RECOVERY_POINTS_NAME: changed})
@@ -366,7 +394,7 @@ class LogHome:
     def lower_high_watermark(self, partition: TopicPartition, offset: int) -> None:
         """Make sure, durably, that the stored high watermark is not above ``offset``. Call it before other
         records, which have no copies yet, get the offsets from there on."""
-        with self._lock:
+        with self._own_lock():
             if self._high_watermarks.get(partition, 0) > offset:
                 changed = {**self._high_watermarks, partition: offset}
                 self._store_locked({HIGH_WATERMARKS_NAME: changed})
@@ -377,7 +405,7 @@ class LogHome:
         threads are stored together: the file has a line for each partition."""
         self._coming_starts[partition] = offset
         try:
-            with self._lock:
+            with self._own_lock():
                 try:
                     if partition in self._coming_starts:  # else another thread has stored it
                         self._store_coming_starts_locked()
@@ -399,13 +427,13 @@ class LogHome:
 
     def store_cleaner_offset(self, partition: TopicPartition, offset: int) -> None:
         """Set the cleaner offset durably."""
-        with self._lock:
+        with self._own_lock():
             self._replace_cleaner_offsets_locked({**self._cleaner_offsets, partition: offset})
 
     def lower_cleaner_offset(self, partition: TopicPartition, offset: int) -> None:
         """Make sure, durably, that the cleaner offset is not above ``offset``. Call it before cutting there.
         An entry is lowered but never dropped: the rest of the log may still have gaps."""
-        with self._lock:
+        with self._own_lock():
             if self._cleaner_offsets.get(partition, 0) > offset:
                 self._replace_cleaner_offsets_locked({**self._cleaner_offsets, partition: offset})
 
@@ -417,7 +445,7 @@ class LogHome:
         """Drop deleted partitions from every checkpoint: new ones with these names must not inherit
         anything."""
         gone = frozenset(partitions)
-        with self._lock:
+        with self._own_lock():
             if not gone.isdisjoint(self._cleaner_offsets):
                 others = {name: at for name, at in self._cleaner_offsets.items() if name not in gone}
                 self._replace_cleaner_offsets_locked(others)

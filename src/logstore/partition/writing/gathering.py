@@ -39,12 +39,15 @@ from logstore.partition.encoding.rows import (
     plain_timestamp,
 )
 from logstore.partition.state.context import LogContext
+from logstore.partition.writing.growth import MAX_OFFSET, beyond_last
 from logstore.partition.writing.guard import Guard
 from logstore.schedule import Task
 from logstore.turns import take_if_free
 from logstore.warning import warn
 
 _NEVER_MS = 2**62
+_LAST_FREE_OFFSET = MAX_OFFSET - 2**32
+"""Up to this log end no number of gathered rows can reach the largest offset."""
 _RETRY_MS = 1_000
 """Gathered records that the disk refused are tried again this often."""
 
@@ -95,12 +98,14 @@ class Gathering:
         now_ms = self._now_ms()
         guard = self._guard
         # In a forked child the lock stays held.
-        if not (guard.is_closed or self._fork_flag.is_forked or guard.is_held_here()):
+        if not (guard.is_closed or self._fork_flag.is_forked or guard.is_within_change()):
             with guard.lock:
                 try:
                     if not (guard.is_closed or guard.failure is not None or self._core.role is Role.FOLLOWER):
                         if now_ms >= self._gate_until_ms and self.rows.row_count:
                             self._write_overdue_locked(now_ms)
+                        if self._core.log_end_offset > _LAST_FREE_OFFSET:
+                            self._check_room_locked()
                         number = self.rows.add(value, key, headers, timestamp_ms, now_ms)
                         if number >= 0:
                             offset = self._after_gathering_locked(number)
@@ -122,11 +127,22 @@ class Gathering:
             core.note_gathering()
         if not self._linger_pending:
             self._write_soon_locked()
-        if self._linger_pending and core.config.flush_messages == UNLIMITED:
+        may_be_many = core.log_end_offset <= _LAST_FREE_OFFSET and core.config.flush_messages == UNLIMITED
+        if self._linger_pending and may_be_many:
             self.rows.open_gate(core.log_end_offset, self._gate_until_ms)
             if self._guard.is_closed or self._guard.failure is not None:  # since, without the lock
                 self.rows.close_gate()
         return offset
+
+    def _check_room_locked(self) -> None:
+        """
+        Raises:
+            OffsetOutOfRangeError: there is no offset for another row. Gathered, it could never be written,
+                and nothing else would be either.
+        """
+        offset = self._core.log_end_offset + self.rows.row_count
+        if offset >= MAX_OFFSET:
+            raise beyond_last(self._partition, offset)
 
     def _append_closely(self, value: Any, key: Any, headers: Any, timestamp_ms: Any, now_ms: int) -> int:
         """Append a record that is not ordinary: it is wrong, its type must be copied, or the batch is
@@ -149,6 +165,8 @@ class Gathering:
             gathered = self.rows
             if size > gathered.max_record_bytes:
                 return self._append_alone_locked(row)
+            if core.log_end_offset > _LAST_FREE_OFFSET:
+                self._check_room_locked()
             if gathered.must_drain_before(size):
                 self.drain_locked()
             return self._after_gathering_locked(gathered.put(row, size))

@@ -65,9 +65,12 @@ class GroupCommit:
         flush: Callable[[], None],
         log: _Durable,
         *,
+        check_entry: Callable[[], None] = lambda: None,
         patience_seconds: float = _PATIENCE_SECONDS,
     ) -> None:
+        """``check_entry`` is called before a thread waits, and raises an error if it must not."""
         self._flush = flush
+        self._check_entry = check_entry
         self._log = log
         self._patience_seconds = patience_seconds
         self._lock = threading.RLock()
@@ -94,6 +97,7 @@ class GroupCommit:
         """
         if self._log.durable_offset >= offset:
             return
+        self._check_entry()
         self.check_not_within()
         place = _Place(offset)
         try:

@@ -19,7 +19,7 @@ from logstore.format.names import (
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
 )
-from logstore.model import AppendOrigin
+from logstore.model import AppendOrigin, TopicPartition
 from logstore.partition.encoding.planning import check_reach
 from logstore.partition.encoding.row_encoder import place_batches
 from logstore.partition.segments.active import ActiveSegment
@@ -53,8 +53,12 @@ class AppendResult(NamedTuple):
     """True if nothing was appended: the same batch is there already, at these offsets."""
 
 
-def _beyond_last(planned: PlannedAppend) -> OffsetOutOfRangeError:
-    return OffsetOutOfRangeError(f"offset {planned.last_offset} is beyond the largest offset of a log")
+def beyond_last(partition: TopicPartition, offset: int) -> OffsetOutOfRangeError:
+    """The error of an append that would need this offset."""
+    return OffsetOutOfRangeError(
+        f"offset {offset} is beyond the largest offset of a log; {partition} is full for good: append to "
+        "another partition or topic"
+    )
 
 
 class LogGrowth(LogState):
@@ -150,7 +154,7 @@ class LogGrowth(LogState):
         if not 0 <= now_ms - self.context.home.checked_ms < _CHECK_AGAIN_MS:
             self._check_held(now_ms)
         if last_offset >= MAX_OFFSET:
-            raise _beyond_last(planned)
+            raise beyond_last(self.partition, planned.last_offset)
         is_copied = origin is AppendOrigin.REPLICATION  # the setting may have been larger when it was written
         if planned.size_bytes > self.config.segment_bytes and not is_copied:
             raise RecordTooLargeError(
@@ -211,7 +215,7 @@ class LogGrowth(LogState):
         base_offset, old = planned.base_offset, self.active
         assert base_offset == self.log_end_offset
         if planned.last_offset >= MAX_OFFSET:
-            raise _beyond_last(planned)
+            raise beyond_last(self.partition, planned.last_offset)
         check_reach(planned, base_offset)
         producers, _ = self._plan_producers(planned, AppendOrigin.CLIENT, now_ms)
         assert producers is not None  # no duplicate: its sequence follows

@@ -52,6 +52,7 @@ class Guard:
         "failure",
         "is_closed",
         "is_held_here",
+        "is_home_used_here",
         "is_removed",
         "lock",
     )
@@ -75,6 +76,9 @@ class Guard:
         self.is_held_here = held_here(self.lock)
         """Whether the calling thread has the lock. Where a change begins, it can only have it within another
         change: that was interrupted by a signal handler or a finalizer."""
+        self.is_home_used_here = context.home.is_used_here
+        """Whether the calling thread changes the checkpoints. Others change them with the lock of a log held,
+        so it must not wait for one."""
         self.failure: BaseException | None = None
         """The error that makes the log refuse changes until it is reopened, or None."""
         self.is_closed = False
@@ -88,9 +92,13 @@ class Guard:
     def own_lock(self) -> threading.RLock:
         """The lock, to be named before the guard in a ``with`` statement. There the interpreter itself
         releases the lock, so no interrupt can come first, as it can in one of our functions."""
-        if self.is_closed or self._fork_flag.is_forked or self.is_held_here():
+        if self.is_closed or self._fork_flag.is_forked or self.is_within_change():
             self.check_entry()  # first: a forked child may never get the lock
         return self.lock
+
+    def is_within_change(self) -> bool:
+        """Whether this thread is within a change of the log, or of the checkpoints of its directory."""
+        return self.is_held_here() or self.is_home_used_here()
 
     def __enter__(self) -> LogCore:
         """Begin a change, with the lock held.
@@ -139,8 +147,16 @@ class Guard:
             UsageError: this thread is within a change already.
         """
         self.check_usable()
+        self.check_not_within()
+
+    def check_not_within(self) -> None:
+        """
+        Raises:
+            UsageError: this thread is within a change of the log, or of the checkpoints, and is interrupted.
+        """
         if self.is_held_here():
             raise reentered(self._partition)
+        self._context.home.check_not_within()
 
     def check_writable(self) -> None:
         """

@@ -24,7 +24,7 @@ from logstore.partition.writing.appending import Appending
 from logstore.partition.writing.core import LogCore
 from logstore.partition.writing.durability import Durability
 from logstore.partition.writing.gathering import Gathering
-from logstore.partition.writing.guard import Guard, reentered
+from logstore.partition.writing.guard import Guard
 from logstore.partition.writing.removal import Removal
 from logstore.partition.writing.replication import Replication
 from logstore.partition.writing.turn import CompactionTurn
@@ -188,8 +188,7 @@ class LogWriter:
         Raises:
             UsageError: this thread changes or flushes the log, and is interrupted.
         """
-        if self.guard.is_held_here():
-            raise reentered(self.partition)
+        self.guard.check_not_within()
         if flushes:
             self.durability.commit.check_not_within()
 
@@ -204,8 +203,7 @@ class LogWriter:
         """See :meth:`.Log.close`."""
         if (self.guard.is_closed and self.on_close is None) or self.context.fork_flag.is_forked:
             return
-        if self.guard.is_held_here():
-            raise reentered(self.guard.core.partition)
+        self.guard.check_not_within()
         self.turn.end()
         try:
             with self.guard.lock:
