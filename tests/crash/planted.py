@@ -291,6 +291,8 @@ BUGS = (
             ),
         ),
         FollowerScenario(actions=LEADER_THAT_FOLLOWS),
+        depth=2,  # a log that was opened as a leader's has no gaps, and does not flush when it rolls
+        chained_share=1.0,
     ),
     Bug(
         "a durable batch behind a gap doubted for one of the file's past",

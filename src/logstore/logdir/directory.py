@@ -664,7 +664,8 @@ class LogDirectory:
         Raises:
             UsageError: this thread is storing the checkpoints, and is interrupted; nothing was done.
         """
-        self.context.home.check_not_within()
+        if self.context.home.is_used_here():
+            self.context.home.check_not_within()
         return self._lock
 
     def check_open(self) -> None:
@@ -718,7 +719,8 @@ class LogDirectory:
 
     def check_not_within(self) -> None:
         """See :func:`~logstore.logdir.upkeep.check_not_within`."""
-        self.context.home.check_not_within()
+        if self.context.home.is_used_here():
+            self.context.home.check_not_within()
         check_not_within(self.logs(), flushes=False)  # a log is closed beside its flush
 
     def _stop_background(self) -> None:

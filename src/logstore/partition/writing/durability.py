@@ -15,7 +15,7 @@ from logstore.partition.segments.segment import Segment
 from logstore.partition.state.context import LogContext
 from logstore.partition.writing.gathering import Gathering
 from logstore.partition.writing.group_commit import GroupCommit
-from logstore.partition.writing.guard import Guard
+from logstore.partition.writing.guard import Guard, reentered
 from logstore.schedule import Task
 from logstore.turns import Latch
 
@@ -52,7 +52,7 @@ class Durability:
         self._is_hurrying = False
         self._coming: Task | None = None
         """The background flush that was scheduled last."""
-        self.commit = GroupCommit(self._flush_all, self._core, check_entry=context.home.check_not_within)
+        self.commit = GroupCommit(self._flush_all, self._core, barrier=context.home)
         """One fsync for all threads that wait for one."""
 
     # Flushing
@@ -157,7 +157,8 @@ class Durability:
         rest is made durable before the error is raised. Its callers have made sure that no forked child is
         here, which may never get the lock."""
         unwritten = None
-        self._guard.check_not_within()
+        if self._guard.is_held_here():
+            raise reentered(self._partition)
         with self._guard.lock, self._guard:
             try:
                 self._gathering.drain_locked()

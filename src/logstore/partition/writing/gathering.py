@@ -98,7 +98,8 @@ class Gathering:
         now_ms = self._now_ms()
         guard = self._guard
         # In a forked child the lock stays held.
-        if not (guard.is_closed or self._fork_flag.is_forked or guard.is_within_change()):
+        is_within = guard.is_held_here() or guard.is_home_used_here()
+        if not (guard.is_closed or self._fork_flag.is_forked or is_within):
             with guard.lock:
                 try:
                     if not (guard.is_closed or guard.failure is not None or self._core.role is Role.FOLLOWER):

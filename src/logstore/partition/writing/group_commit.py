@@ -57,6 +57,13 @@ class _Place:
         """The signals that this thread releases. A served thread wakes the next one."""
 
 
+class _Barrier(Protocol):
+    @property
+    def is_used_here(self) -> Callable[[], bool]: ...
+
+    def check_not_within(self) -> None: ...
+
+
 class GroupCommit:
     """``flush()`` makes everything appended to ``log`` so far durable."""
 
@@ -65,12 +72,12 @@ class GroupCommit:
         flush: Callable[[], None],
         log: _Durable,
         *,
-        check_entry: Callable[[], None] = lambda: None,
+        barrier: _Barrier | None = None,
         patience_seconds: float = _PATIENCE_SECONDS,
     ) -> None:
-        """``check_entry`` is called before a thread waits, and raises an error if it must not."""
+        """``barrier``: threads that are within it must not wait here."""
         self._flush = flush
-        self._check_entry = check_entry
+        self._barrier = barrier
         self._log = log
         self._patience_seconds = patience_seconds
         self._lock = threading.RLock()
@@ -97,7 +104,8 @@ class GroupCommit:
         """
         if self._log.durable_offset >= offset:
             return
-        self._check_entry()
+        if self._barrier is not None and self._barrier.is_used_here():
+            self._barrier.check_not_within()
         self.check_not_within()
         place = _Place(offset)
         try:

@@ -92,13 +92,9 @@ class Guard:
     def own_lock(self) -> threading.RLock:
         """The lock, to be named before the guard in a ``with`` statement. There the interpreter itself
         releases the lock, so no interrupt can come first, as it can in one of our functions."""
-        if self.is_closed or self._fork_flag.is_forked or self.is_within_change():
+        if self.is_closed or self._fork_flag.is_forked or self.is_held_here() or self.is_home_used_here():
             self.check_entry()  # first: a forked child may never get the lock
         return self.lock
-
-    def is_within_change(self) -> bool:
-        """Whether this thread is within a change of the log, or of the checkpoints of its directory."""
-        return self.is_held_here() or self.is_home_used_here()
 
     def __enter__(self) -> LogCore:
         """Begin a change, with the lock held.
@@ -156,7 +152,8 @@ class Guard:
         """
         if self.is_held_here():
             raise reentered(self._partition)
-        self._context.home.check_not_within()
+        if self.is_home_used_here():
+            self._context.home.check_not_within()
 
     def check_writable(self) -> None:
         """

@@ -188,7 +188,8 @@ class LogWriter:
         Raises:
             UsageError: this thread changes or flushes the log, and is interrupted.
         """
-        self.guard.check_not_within()
+        if self.guard.is_held_here() or self.guard.is_home_used_here():
+            self.guard.check_not_within()
         if flushes:
             self.durability.commit.check_not_within()
 
@@ -203,7 +204,8 @@ class LogWriter:
         """See :meth:`.Log.close`."""
         if (self.guard.is_closed and self.on_close is None) or self.context.fork_flag.is_forked:
             return
-        self.guard.check_not_within()
+        if self.guard.is_held_here() or self.guard.is_home_used_here():
+            self.guard.check_not_within()
         self.turn.end()
         try:
             with self.guard.lock:
