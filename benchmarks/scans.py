@@ -67,7 +67,7 @@ def _logstore() -> Scan:
         """What an open does with a segment after a crash, without writing the indexes."""
         directory, cache = os.path.dirname(path), OpenSegments(1)
         segment = ActiveSegment(OsFiles(), directory, 0, cache, config=TopicConfig(), created_ms=0)
-        tail = Tail(segment, LeaderEpochs(), 0, is_dense=True)
+        tail = Tail(segment, LeaderEpochs(), 0, is_dense=True, is_closed=False)
         tail.scan(0)
         if tail.fault is not None:
             raise tail.fault

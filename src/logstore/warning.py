@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from contextlib import suppress
 
 _PAUSE_SECONDS = 60.0
@@ -51,6 +52,38 @@ def inform(message: str, *values: object) -> None:
     if logging is not None:
         with suppress(Exception):
             logging.getLogger(_caller()).info(message, *values, stacklevel=2)
+
+
+class Lines:
+    """Lines for :func:`inform` that wait until a lock is free: a handler of messages may append to the log
+    that is being changed, in another thread, which waits for the log then, and this one for the handler.
+
+    A change is ``with lines, lock: ... lines.inform(...)``.
+    """
+
+    __slots__ = ("waiting",)
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[str, str, tuple[object, ...]]] = deque()
+        """Modules, messages and values."""
+
+    def inform(self, message: str, *values: object) -> None:
+        """Like the function, later."""
+        if "logging" in sys.modules:
+            self.waiting.append((_caller(), message, values))
+
+    def tell(self) -> None:
+        """Now. Called without a lock."""
+        while self.waiting:
+            with suppress(Exception):
+                name, message, values = self.waiting.popleft()
+                sys.modules["logging"].getLogger(name).info(message, *values, stacklevel=2)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self.tell()
 
 
 def _caller() -> str:

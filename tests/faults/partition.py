@@ -216,7 +216,10 @@ def check_locks(log: Log) -> None:
     assert not log.writer.guard.lock._is_owned(), "the log's lock is held"  # type: ignore[attr-defined]
     assert not log.writer.durability.commit._is_in_lock()
     assert not log.writer.durability.commit._is_flushing, "nobody can flush any more"
-    assert not log._context.home._lock.locked()
+    lock = log._context.home._lock
+    assert not log._context.home.is_used_here()
+    assert lock.acquire(blocking=False)
+    lock.release()
 
 
 class Workload(NamedTuple):

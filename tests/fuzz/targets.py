@@ -1005,3 +1005,21 @@ def table_of_a_segment(chance):
         compiled.put_run(data, 0, -1, -1, 0, end, 1 << 20, 0, offset_map)
     records, *_ = compiled.latest_run(data, 0, -1, -1, 0, end, 1 << 20, 0, maps)
     return bool(records)
+
+
+@target("grow")
+def memory_that_grows(chance):
+    """What was there stays, and what is added can be written to its end; nothing gets smaller, nor any that
+    somebody looks at."""
+    memory = bytearray(chance.randbytes(chance.randrange(300)))
+    before, size = bytes(memory), len(memory) + chance.choice((0, 1, chance.randrange(1 << 16)))
+    compiled.grow(memory, size)
+    assert len(memory) == size
+    assert memory.startswith(before)
+    memory[len(before) :] = bytes(size - len(before))
+    assert bytes(memory) == before.ljust(size, b"\0")
+    with memoryview(memory):
+        assert outcome(compiled.grow, memory, size + 1) == "BufferError"
+    assert outcome(compiled.grow, memory, size - 1) == "ValueError"
+    call_with(compiled.grow, junk.argument(chance), chance.number())
+    return True

@@ -53,3 +53,11 @@ def test_another_batch_of_its_offset_says_that_its_own_has_changed(files):
     write_behind(files, batch(6, b"y"))
     with pytest.raises(CorruptionError, match="offset 6 is behind the batch that follows"):
         open_partition(files)
+
+
+def test_of_a_log_that_was_closed_the_same_batch_says_so_too(files):
+    """Nothing of the past comes back without a crash: there were two batches with the same contents."""
+    open_partition(files).close()
+    write_behind(files, batch(6, b"x"))
+    with pytest.raises(CorruptionError, match="offset 6 is behind the batch that follows"):
+        open_partition(files)

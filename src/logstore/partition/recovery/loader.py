@@ -25,7 +25,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
 
 from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, LogstoreError, UnsupportedVersionError
@@ -36,13 +35,12 @@ from logstore.partition.reading.view import Truncations
 from logstore.partition.recovery.aside import keep_aside, keep_whole, set_aside
 from logstore.partition.recovery.leftovers import SegmentFiles, clean_leftovers, list_files
 from logstore.partition.recovery.loaded import LoadedLog, RecoveryReport
-from logstore.partition.recovery.overflow import split_segment
+from logstore.partition.recovery.overflow import find_overflow, split_segment
 from logstore.partition.recovery.tail import MOST_OFFSETS, Tail, index_tail
 from logstore.partition.segments.active import ActiveSegment, open_active
 from logstore.partition.segments.failed_flushes import has_failed_flush
-from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET
 from logstore.partition.segments.segment import OpenSegments, Segment
-from logstore.partition.segments.walk import PIECE_BYTES, Walk
+from logstore.partition.segments.walk import PIECE_BYTES
 from logstore.partition.state import sidecars
 from logstore.partition.state.context import LogContext
 from logstore.partition.state.leader_epochs import LeaderEpochs
@@ -84,6 +82,8 @@ class Loader:
     _left: Files = field(init=False)
     """Removes files that were not part of the log."""
     _older_cuts: Removals | None = field(init=False, default=None)
+    _is_closed: bool = field(init=False, default=False)
+    """Whether there is the mark of a clean stop, even if the log turns out to be otherwise."""
     _is_settled: bool = field(init=False, default=False)
     """Whether nothing was found that is not durable."""
     _is_new: bool = field(init=False, default=False)
@@ -109,6 +109,7 @@ class Loader:
             StorageError: a file could not be read or changed.
         """
         self.report, self._stored = RecoveryReport(was_clean=self.is_clean), stored
+        self._is_closed = self.is_clean
         left, self._left = Removals.of(self.files)
         try:
             return self._load(names)
@@ -185,7 +186,7 @@ class Loader:
     def _load_segments(self, bases: list[int]) -> tuple[list[Segment], int]:
         """The segments and the log end offset. Starts again after a segment had to be split."""
         while True:
-            overflowed = self._find_overflow(bases)
+            overflowed = find_overflow(self.files, bases, self._sealed)
             if overflowed is None:
                 try:
                     return self._load_clean(bases) or self._recover(bases)
@@ -195,23 +196,6 @@ class Loader:
             self.report.split_segments += 1
             self._clean_leftovers()
             bases = self._found.bases
-
-    def _find_overflow(self, bases: list[int]) -> int | None:
-        """The base of a sealed segment with offsets out of its indexes' reach, as of old brokers; or None."""
-        for base, next_base in pairwise(bases):
-            may_overflow = next_base - base - 1 > MAX_RELATIVE_OFFSET  # else the names tell that it does not
-            if may_overflow and self._last_offset(base) - base > MAX_RELATIVE_OFFSET:
-                return base
-        return None
-
-    def _last_offset(self, base: int) -> int:
-        segment = self._sealed(base)
-        last = base - 1
-        file = self.files.open(segment.path)
-        for piece in Walk(file.read_at, 0, file.size_bytes(), check=False, piece_bytes=PIECE_BYTES):
-            last = piece.batches[-1][1].last_offset
-        file.close()
-        return last
 
     def _sealed(self, base: int) -> Segment:
         return Segment(self.files, self.directory, base, self.cache)
@@ -445,7 +429,14 @@ class Loader:
         walk before the file's end."""
         tail, fault, scanned_bytes, quiet_range, self._file_size = index_tail(
             segment,
-            partial(Tail, segment, self.epochs, self.recovery_point, is_dense=self.is_dense),
+            partial(
+                Tail,
+                segment,
+                self.epochs,
+                self.recovery_point,
+                is_dense=self.is_dense,
+                is_closed=self._is_closed,
+            ),
             keep_below,
             are_indexes_sound=self.is_clean,
             reach=reach,

@@ -6,6 +6,9 @@ The outputs replace the segment by the steps described in :mod:`~logstore.partit
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
 from logstore.errors import CorruptionError
 from logstore.files import File, Files
 from logstore.format.names import (
@@ -19,6 +22,7 @@ from logstore.format.names import (
     segment_file_name,
 )
 from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET
+from logstore.partition.segments.segment import Segment
 from logstore.partition.segments.walk import PIECE_BYTES, Walk
 
 
@@ -85,3 +89,21 @@ def _begin(files: Files, directory: str, base: int) -> File:
 def _finish(output: File) -> None:
     output.flush()
     output.close()
+
+
+def find_overflow(files: Files, bases: Sequence[int], sealed: Callable[[int], Segment]) -> int | None:
+    """The base of a sealed segment with offsets out of its indexes' reach, as of old brokers; or None."""
+    for base, next_base in pairwise(bases):
+        may_overflow = next_base - base - 1 > MAX_RELATIVE_OFFSET  # else the names tell that it does not
+        if may_overflow and _last_offset(files, sealed(base)) - base > MAX_RELATIVE_OFFSET:
+            return base
+    return None
+
+
+def _last_offset(files: Files, segment: Segment) -> int:
+    last = segment.base_offset - 1
+    file = files.open(segment.path)
+    for piece in Walk(file.read_at, 0, file.size_bytes(), check=False, piece_bytes=PIECE_BYTES):
+        last = piece.batches[-1][1].last_offset
+    file.close()
+    return last

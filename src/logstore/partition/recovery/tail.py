@@ -53,9 +53,11 @@ class Tail:
         recovery_point: int,
         *,
         is_dense: bool,
+        is_closed: bool,
         can_map: bool = True,
     ) -> None:
-        """``can_map``: the file is not cut during the walk."""
+        """``is_closed``: there was no crash, or the mark of one is wrong. ``can_map``: the file is not cut
+        during the walk."""
         self.end_offset = segment.base_offset
         self.position = 0
         self.file_size = 0
@@ -76,6 +78,7 @@ class Tail:
         self._segment = segment
         self._epochs = epochs
         self._known_epochs = epochs.entries
+        self._is_closed = is_closed
         self._can_map = can_map
         self._recovery_point = recovery_point
         self._dense_from = recovery_point if is_dense else None
@@ -244,19 +247,20 @@ class Tail:
     def _tells_of_wrong_last(self, header: BatchHeader) -> bool:
         """Whether a batch that does not follow the last one tells that the offset of that one has changed.
 
-        It does not if it would not follow without the last one either, or has the same checksum: it is the
-        last one again, from the file's past. If the last one never counted as durable, it may still have been
-        flushed: the other is from the file's past if it has an earlier leader epoch. If the last one is
-        durable, the other must follow it without the gap.
+        It does not if it would not follow without the last one either. If the last one never counted as
+        durable, it may still have been flushed: the other is from the file's past if it has the same checksum
+        or an earlier leader epoch. If the last one is durable, the other must follow it without the gap, and
+        must not be the last one again, as a power cut may leave it.
         """
         if self._before_gap is None or header.base_offset < self._before_gap[1]:
             return False
         position, offset = self._before_gap
         last = decode_header(self._segment.log_file.read_at(position, HEADER_BYTES))
-        if header.crc == last.crc:
-            return False
+        is_same = header.crc == last.crc
         if self._may_be_wrong_last():
-            return header.partition_leader_epoch >= last.partition_leader_epoch
+            return not is_same and header.partition_leader_epoch >= last.partition_leader_epoch
+        if is_same and not self._is_closed:
+            return False
         return header.base_offset == offset + last.next_offset - last.base_offset
 
     def _take_back_last(self, reason: str) -> None:

@@ -15,7 +15,7 @@ from logstore.partition.segments.segment import OpenSegments
 from logstore.partition.state.home import LogHome
 from logstore.schedule import Scheduler
 from logstore.turns import flushed_at_a_time
-from logstore.warning import warn
+from logstore.warning import Lines, warn
 
 _RESERVED_DESCRIPTORS = 64  # for the application, and for files that are open only briefly
 _DESCRIPTORS_PER_SEGMENT = 3  # the log and two indexes of a sealed one
@@ -34,6 +34,8 @@ class LogContext:
     config: StoreConfig
     random: random.Random = field(default_factory=random.Random)
     fork_flag: ForkFlag = field(default_factory=ForkFlag.watch)
+    lines: Lines = field(default_factory=Lines)
+    """What is told of a log when its lock is free."""
 
 
 def make_context(

@@ -282,7 +282,14 @@ class WatchedSegment(Segment):
         self.indexes = indexes
 
     def _new_tail(self, rules: TailRules) -> Tail:
-        return Tail(self, LeaderEpochs(), rules.recovery_point, is_dense=rules.is_dense, can_map=False)
+        return Tail(
+            self,
+            LeaderEpochs(),
+            rules.recovery_point,
+            is_dense=rules.is_dense,
+            is_closed=rules.is_clean,
+            can_map=False,
+        )
 
     def _note_end(self, tail: Tail) -> None:
         self._good = (tail.position, tail.end_offset)

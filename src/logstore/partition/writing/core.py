@@ -43,7 +43,6 @@ from logstore.partition.state.leader_epochs import LeaderEpochs
 from logstore.partition.state.producer_replay import ProducerSource
 from logstore.partition.writing.growth import LogGrowth
 from logstore.partition.writing.retention import SegmentFacts, plan_retention
-from logstore.warning import inform
 
 
 def bytes_of(segments: Iterable[Segment]) -> int:
@@ -113,8 +112,9 @@ class LogCore(LogGrowth):
         return renamed
 
     def tell_deletion(self, start: int, stop: int, size_bytes: int, reason: str) -> None:
-        """Log a deletion, once it can no longer be undone and before anything else can fail."""
-        inform(
+        """Log a deletion, once it can no longer be undone and before anything else can fail; as soon as the
+        lock is free."""
+        self.context.lines.inform(
             "%s: deleted offsets %d to %d, %d bytes: %s", self.partition, start, stop - 1, size_bytes, reason
         )
 

@@ -283,17 +283,25 @@ class Durability:
         home = self._context.home
         with self._guard.lock:
             core = self._core
-            base = core.active.base_offset
-            is_due = home.recovery_point(self._partition) < base <= core.durable_offset
-            if not is_due or self._guard.is_closed:
+            if self._rolled_point_locked() is None or self._guard.is_closed:
                 return False
             with self._guard:
                 self._gathering.write_before_waiting_locked()
-                if core.unflushed:  # sealed since the flush: its indexes may not be durable
+                point = self._rolled_point_locked()
+                if point is None:
                     return False
-                core.settle()
-                home.set_recovery_point(self._partition, base)
+                core.settle(point)
+                home.set_recovery_point(self._partition, point)
                 return True
+
+    def _rolled_point_locked(self) -> int | None:
+        """Up to where all is durable, with its indexes: the base of the first segment that was not flushed
+        since it was sealed, or of the active one. None if the recovery point is there."""
+        core = self._core
+        base = (core.unflushed[0] if core.unflushed else core.active).base_offset
+        return (
+            base if self._context.home.recovery_point(self._partition) < base <= core.durable_offset else None
+        )
 
     def _store_checkpoints_soon(self) -> None:
         """Once for all logs that roll meanwhile: the file has a line for each log of the store, and others

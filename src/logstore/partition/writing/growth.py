@@ -391,7 +391,7 @@ class LogGrowth(LogState):
         self.unflushed.append(sealed)
         self.new_name_count += 1
         self.producers.map_end_offset = base_offset
-        self.coming_snapshots[base_offset] = self.producers.snapshot_entries()
+        self.note_coming_snapshot(base_offset)
 
     def _prepare_roll(self, old: ActiveSegment, base_offset: int) -> None:
         has_gaps = self._had_gaps or self.config.compacts

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 from logstore.config import TopicConfig
 from logstore.counting import LogCounts
@@ -26,6 +27,10 @@ from logstore.partition.state import sidecars
 from logstore.partition.state.context import LogContext
 from logstore.partition.state.leader_epochs import LeaderEpochs
 from logstore.partition.writing.waits import Waits
+
+_STORED_SNAPSHOTS: Final = 16
+"""At a time: each waits for the disk."""
+_COMING_SNAPSHOTS: Final = 128
 
 
 class LogState:
@@ -309,13 +314,17 @@ class LogState:
             self.context.files.flush_directory(self.directory)
             self.durable_name_count = max(count, self.durable_name_count)
 
-    def settle(self) -> None:
-        """Store epochs and snapshots. No append waits for them, but the recovery point must not pass them.
-        After a crash before this step, the batches above the recovery point still tell the same."""
+    def settle(self, end: int | None = None) -> None:
+        """Store epochs, and the snapshots up to ``end``. No append waits for them, but the recovery point
+        must not pass them. After a crash before this step, the batches above the recovery point still tell
+        the same."""
         if not self._are_epochs_stored:
             self.replace_epochs(self.epochs)
-        for offset in sorted(self.coming_snapshots):
+        coming = sorted(each for each in self.coming_snapshots if end is None or each <= end)
+        for offset in self._without_most(coming, _STORED_SNAPSHOTS):
             self.store_snapshot(offset)
+        for offset in coming:
+            self.coming_snapshots.pop(offset, None)
 
     def settle_beginning(self, offset: int) -> None:
         """The part of :meth:`settle` that is needed before anything below ``offset``, the base of a segment,
@@ -326,6 +335,20 @@ class LogState:
             self.store_snapshot(offset)
 
     # Producer snapshots
+
+    def note_coming_snapshot(self, base_offset: int) -> None:
+        """A segment begins."""
+        coming = self.coming_snapshots
+        coming[base_offset] = self.producers.snapshot_entries()
+        if len(coming) > 2 * _COMING_SNAPSHOTS:
+            kept = self._without_most(sorted(coming), _COMING_SNAPSHOTS)
+            self.coming_snapshots = {each: coming[each] for each in kept}
+
+    def _without_most(self, coming: Sequence[int], count: int) -> list[int]:
+        """Where very many segments begin between two flushes, not each gets a snapshot: only the newest, and
+        the first one of the log. From anywhere else the batches behind an earlier one tell the same."""
+        first = self.segments[0].base_offset
+        return [each for each in coming[:-count] if each == first] + list(coming[-count:])
 
     def store_snapshot(self, offset: int, known: Sequence[int] | None = None) -> None:
         """Write the producers' state as of ``offset``: the log end, or the base of a segment begun since the

@@ -46,7 +46,7 @@ class Removal:
     def delete_before(self, offset: int) -> int:
         """See :meth:`.Log.delete_before`."""
         check_offset(offset, "offset")
-        with self._guard.own_lock(), self._guard as core:
+        with self._context.lines, self._guard.own_lock(), self._guard as core:
             if not core.config.may_lose_its_front:
                 raise UsageError(f"{self._partition} is compacted only: cleanup_policy must contain delete")
             self._gathering.write_before_waiting_locked()  # a full disk takes them when there is room
@@ -71,7 +71,7 @@ class Removal:
 
     def enforce_retention(self, *, dry_run: bool = False) -> int:
         """See :meth:`.Log.enforce_retention`."""
-        with self._guard.own_lock(), self._guard as core:
+        with self._context.lines, self._guard.own_lock(), self._guard as core:
             self._gathering.write_before_waiting_locked()  # first: new records keep the last segment
             now_ms = self._context.clock.now_ms()
             count = core.plan_retention(now_ms)
@@ -90,7 +90,7 @@ class Removal:
     def truncate_to(self, offset: int) -> bool:
         """See :meth:`.Log.truncate_to`."""
         check_offset(offset, "offset")
-        with self._guard.own_lock(), self._guard as core:
+        with self._context.lines, self._guard.own_lock(), self._guard as core:
             self._gathering.drain_locked()
             if offset >= core.log_end_offset:
                 core.cut_epochs()
@@ -110,7 +110,7 @@ class Removal:
         check_offset(offset, "offset")
         if log_start_offset is not None and check_offset(log_start_offset, "log_start_offset") > offset:
             raise UsageError(f"log_start_offset {log_start_offset} is above offset {offset}")
-        with self._guard.own_lock(), self._guard as core:
+        with self._context.lines, self._guard.own_lock(), self._guard as core:
             now_ms, reason = self._context.clock.now_ms(), f"truncate_fully_and_start_at({offset})"
             if row_count := self._gathering.rows.row_count:
                 reason += f", and {row_count} records that were not written yet"

@@ -238,12 +238,8 @@ class PartitionReplica:
             self._replica = Replica(self._host.member, self._facts, self._replica.config)
             raise
         if (self._replica.state, self._replica.leader_epoch) != before:
-            inform(
-                "%s: %s in leader epoch %d",
-                self.partition,
-                self._replica.state.value.lower(),
-                self._replica.leader_epoch,
-            )
+            now = self._replica.state.value.lower(), self._replica.leader_epoch
+            self._turn.told.append(lambda: inform("%s: %s in leader epoch %d", self.partition, *now))
 
     def _be_follower(self) -> None:
         log = self.log
@@ -464,13 +460,16 @@ class PartitionReplica:
         self._be_follower()
         before, seen = log.log_end_offset, log.high_watermark
         cut()
+        end = log.log_end_offset
         if before > offset:
-            warn(
-                "%s: the leader has other records from %d on; the offsets to %d are cut off here. %s",
-                self.partition,
-                log.log_end_offset,
-                before - 1,
-                _TOLD if log.log_end_offset < seen else _NOT_TOLD,
+            self._turn.told.append(
+                lambda: warn(
+                    "%s: the leader has other records from %d on; the offsets to %d are cut off here. %s",
+                    self.partition,
+                    end,
+                    before - 1,
+                    _TOLD if end < seen else _NOT_TOLD,
+                )
             )
 
     def _raise_high_watermark(self, log: Log, offset: int) -> None:
