@@ -54,29 +54,25 @@ def inform(message: str, *values: object) -> None:
             logging.getLogger(_caller()).info(message, *values, stacklevel=2)
 
 
-class Lines:
+class Lines(deque[tuple[str, str, tuple[object, ...]]]):
     """Lines for :func:`inform` that wait until a lock is free: a handler of messages may append to the log
     that is being changed, in another thread, which waits for the log then, and this one for the handler.
 
-    A change is ``with lines, lock: ... lines.inform(...)``.
+    A change is ``with lines, lock: ... lines.inform(...)``. What waits are modules, messages and values.
     """
 
-    __slots__ = ("waiting",)
-
-    def __init__(self) -> None:
-        self.waiting: deque[tuple[str, str, tuple[object, ...]]] = deque()
-        """Modules, messages and values."""
+    __slots__ = ()
 
     def inform(self, message: str, *values: object) -> None:
         """Like the function, later."""
         if "logging" in sys.modules:
-            self.waiting.append((_caller(), message, values))
+            self.append((_caller(), message, values))
 
     def tell(self) -> None:
         """Now. Called without a lock."""
-        while self.waiting:
+        while self:
             with suppress(Exception):
-                name, message, values = self.waiting.popleft()
+                name, message, values = self.popleft()
                 sys.modules["logging"].getLogger(name).info(message, *values, stacklevel=2)
 
     def __enter__(self) -> None:

@@ -186,7 +186,7 @@ class Loader:
     def _load_segments(self, bases: list[int]) -> tuple[list[Segment], int]:
         """The segments and the log end offset. Starts again after a segment had to be split."""
         while True:
-            overflowed = find_overflow(self.files, bases, self._sealed)
+            overflowed = find_overflow(self.files, bases, self._sealed) if len(bases) > 1 else None
             if overflowed is None:
                 try:
                     return self._load_clean(bases) or self._recover(bases)

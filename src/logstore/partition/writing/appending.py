@@ -190,7 +190,7 @@ class Appending:
                 self._durability.checkpoint_locked()
                 self._context.home.store_checkpoints()
             core.follow_epochs()
-        if self._context.lines.waiting:
+        if self._context.lines:
             self._context.lines.tell()
         self._durability.wait_if_due(result.last_offset + 1, False)
         return result

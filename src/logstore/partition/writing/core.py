@@ -106,6 +106,8 @@ class LogCore(LogGrowth):
         with self._all_or_reopen():
             self.segments = kept
             self.unflushed = [segment for segment in self.unflushed if segment not in gone]
+            for base in [each for each in self.coming_snapshots if each < kept[0].base_offset]:
+                del self.coming_snapshots[base]
             self.publish()
             renamed = self._rename_away(gone)
         self.counts.note_deletion(len(gone), size_bytes)

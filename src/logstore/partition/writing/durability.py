@@ -20,6 +20,7 @@ from logstore.schedule import Task
 from logstore.turns import Latch
 
 _RETRY_MS = 1_000  # between two background flushes of a file that cannot be opened
+_MANY_SNAPSHOTS = 16
 _EARLY_SHARE = 10  # of flush_ms, by which a log is flushed earlier if another one is flushed then
 
 
@@ -296,8 +297,11 @@ class Durability:
 
     def _rolled_point_locked(self) -> int | None:
         """Up to where all is durable, with its indexes: the base of the first segment that was not flushed
-        since it was sealed, or of the active one. None if the recovery point is there."""
+        since it was sealed, or of the active one. None if the recovery point is there; or if appends would
+        wait for many snapshots, which are stored when no segment has begun for a moment."""
         core = self._core
+        if core.unflushed and sum(map(bool, core.coming_snapshots.values())) > _MANY_SNAPSHOTS:
+            return None
         base = (core.unflushed[0] if core.unflushed else core.active).base_offset
         return (
             base if self._context.home.recovery_point(self._partition) < base <= core.durable_offset else None

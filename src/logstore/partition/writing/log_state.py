@@ -340,15 +340,14 @@ class LogState:
         """A segment begins."""
         coming = self.coming_snapshots
         coming[base_offset] = self.producers.snapshot_entries()
-        if len(coming) > 2 * _COMING_SNAPSHOTS:
+        if not coming[base_offset] and len(coming) > 2 * _COMING_SNAPSHOTS:
             kept = self._without_most(sorted(coming), _COMING_SNAPSHOTS)
             self.coming_snapshots = {each: coming[each] for each in kept}
 
     def _without_most(self, coming: Sequence[int], count: int) -> list[int]:
-        """Where very many segments begin between two flushes, not each gets a snapshot: only the newest, and
-        the first one of the log. From anywhere else the batches behind an earlier one tell the same."""
-        first = self.segments[0].base_offset
-        return [each for each in coming[:-count] if each == first] + list(coming[-count:])
+        """Where very many segments begin between two flushes, those that know no producer get no snapshot,
+        except for the newest: from any place the batches behind an earlier one tell the same."""
+        return [each for each in coming[:-count] if self.coming_snapshots[each]] + list(coming[-count:])
 
     def store_snapshot(self, offset: int, known: Sequence[int] | None = None) -> None:
         """Write the producers' state as of ``offset``: the log end, or the base of a segment begun since the
