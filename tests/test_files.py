@@ -290,6 +290,7 @@ FILL = """
         except DiskFullError as error:
             refused += 1
             assert error.filename.endswith(".log"), error
+            assert "ulimit -f" in str(error)
     assert len(list(log.read())) == acknowledged
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert log.extend([b"%d" % acknowledged + bytes(900)]).start == acknowledged

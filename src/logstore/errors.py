@@ -285,6 +285,7 @@ _NEXT_STEPS = {
     errno.EEXIST: " (what is there is a file, or a link that leads nowhere)",
     errno.ENOSPC: " (make room, then try again)",
     errno.EDQUOT: " (make room, then try again)",
+    errno.EFBIG: " (allow this process larger files, as with ulimit -f, or set a smaller segment_bytes)",
     errno.EMFILE: " (allow this process more open files, as with ulimit -n)",
 }
 

@@ -45,8 +45,8 @@ class BoundToProcess:
             TypeError: always; what pickles and copies expect.
         """
         raise TypeError(
-            f"a {type(self).__name__} cannot be pickled or copied; another process opens the store itself, "
-            "with read_only=True while this one writes"
+            f"this {type(self).__name__} cannot be pickled or copied: another process opens the store "
+            "itself, with read_only=True while this one writes"
         )
 
 
