@@ -107,12 +107,14 @@ def clean_leftovers(
     found: Sequence[str] | None = None,
     *,
     durable_end: int = 0,
+    log_start: int = 0,
 ) -> SegmentFiles:
     """Finish or undo what a crash interrupted, and return what remains. ``.tmp`` files are removed: they were
     never renamed, so their writes did not finish. That is durable at once: one that came back under the name
     of a new one could be renamed in its place by what a power cut leaves. ``found`` are the names of all
     files in the directory, if the caller has just listed them. ``durable_end``: index files without a log,
-    between segments and below this offset, say that a segment was lost. They stay, and are warned of."""
+    between segments and below this offset, say that a segment was lost. They stay, and are warned of.
+    ``log_start``: what lies wholly below it was deleted."""
     if found is None:
         found = list_files(files, directory)
     unfinished = [name for name in found if name.endswith(TEMPORARY_SUFFIX)]
@@ -128,7 +130,8 @@ def clean_leftovers(
         files.flush_directory(directory)
         names = list_segment_files(files, directory)
     bases = segment_bases(names)
-    with_aborted, lost = _sort_out_orphans(files, directory, names, bases, durable_end)
+    present = bases[max(sum(base <= log_start for base in bases) - 1, 0) :]
+    with_aborted, lost = _sort_out_orphans(files, directory, names, present, durable_end)
     _tell_lost(directory, lost)
     return SegmentFiles(bases, snapshot_offsets(names), with_aborted, list(lost))
 
@@ -230,14 +233,15 @@ def _next_offset(files: Files, path: str, base_offset: int) -> int:
 
 
 def _sort_out_orphans(
-    files: Files, directory: str, names: Names, bases: list[int], durable_end: int
+    files: Files, directory: str, names: Names, present: list[int], durable_end: int
 ) -> tuple[frozenset[int], dict[int, str]]:
-    """Remove index files whose log is gone, but not those of a segment that was lost. Returns which segments
-    have a transaction index, and the bases of the lost ones, each with the name of an index."""
-    there, lost = set(bases), {}
+    """Remove index files whose log is gone, but not those of a segment that was lost: between those that are
+    present. Returns which segments have a transaction index, and the bases of the lost ones, each with the
+    name of an index."""
+    there, lost = set(segment_bases(names)), {}
     for name, parsed in sorted(names.items()):
         if parsed.suffix in _INDEX_SUFFIXES and parsed.base_offset not in there:
-            if bases and bases[0] < parsed.base_offset < min(bases[-1], durable_end):
+            if present and present[0] < parsed.base_offset < min(present[-1], durable_end):
                 lost[parsed.base_offset] = name
             else:
                 files.remove(f"{directory}/{name}")

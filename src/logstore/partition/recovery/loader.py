@@ -153,7 +153,13 @@ class Loader:
 
     def _clean_leftovers(self, names: Sequence[str] | None = None) -> None:
         durable_end = 0 if self.accept_loss else self.recovery_point
-        self._found = clean_leftovers(self._left, self.directory, names, durable_end=durable_end)
+        self._found = clean_leftovers(
+            self._left,
+            self.directory,
+            names,
+            durable_end=durable_end,
+            log_start=self.log_start_offset or 0,
+        )
         self.report.lost_segments = self._found.lost
 
     def _tell_deletion(self, left: Removals) -> None:

@@ -20,7 +20,7 @@ from logstore.schedule import Task
 from logstore.turns import Latch
 
 _RETRY_MS = 1_000  # between two background flushes of a file that cannot be opened
-_MANY_SNAPSHOTS = 16
+_MANY_SNAPSHOTS = 16  # of producers: storing them takes so long that appends are not to wait for it
 _EARLY_SHARE = 10  # of flush_ms, by which a log is flushed earlier if another one is flushed then
 
 
@@ -303,9 +303,8 @@ class Durability:
         if core.unflushed and sum(map(bool, core.coming_snapshots.values())) > _MANY_SNAPSHOTS:
             return None
         base = (core.unflushed[0] if core.unflushed else core.active).base_offset
-        return (
-            base if self._context.home.recovery_point(self._partition) < base <= core.durable_offset else None
-        )
+        point = self._context.home.recovery_point(self._partition)
+        return base if point < base <= core.durable_offset else None
 
     def _store_checkpoints_soon(self) -> None:
         """Once for all logs that roll meanwhile: the file has a line for each log of the store, and others
