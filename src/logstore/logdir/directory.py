@@ -665,7 +665,7 @@ class LogDirectory:
             UsageError: this thread is storing the checkpoints, and is interrupted; nothing was done.
         """
         if self.context.home.is_used_here():
-            self.context.home.check_not_within()
+            raise self.context.home.reentered()
         return self._lock
 
     def check_open(self) -> None:
@@ -720,7 +720,7 @@ class LogDirectory:
     def check_not_within(self) -> None:
         """See :func:`~logstore.logdir.upkeep.check_not_within`."""
         if self.context.home.is_used_here():
-            self.context.home.check_not_within()
+            raise self.context.home.reentered()
         check_not_within(self.logs(), flushes=False)  # a log is closed beside its flush
 
     def _stop_background(self) -> None:

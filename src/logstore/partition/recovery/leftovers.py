@@ -63,6 +63,12 @@ def segment_bases(names: Names) -> list[int]:
     return sorted(n.base_offset for n in names.values() if n.suffix == LOG_SUFFIX and not n.state)
 
 
+def without_deleted(bases: list[int], log_start: int) -> list[int]:
+    """Leave out the segments wholly below the log start. A power cut during their deletion may bring back one
+    but not the next, or one with a torn end; neither says anything about the records that follow."""
+    return bases[max(sum(base <= log_start for base in bases) - 1, 0) :]
+
+
 def current_logs(files: Files, directory: str, names: Names) -> dict[int, str]:
     """The ``.log`` files that count, even during a replacement: base offset -> state, ascending. The state is
     that of a plain file, or ``.swap`` if the old files do not count any more."""
@@ -130,8 +136,9 @@ def clean_leftovers(
         files.flush_directory(directory)
         names = list_segment_files(files, directory)
     bases = segment_bases(names)
-    present = bases[max(sum(base <= log_start for base in bases) - 1, 0) :]
-    with_aborted, lost = _sort_out_orphans(files, directory, names, present, durable_end)
+    with_aborted, lost = _sort_out_orphans(
+        files, directory, names, bases, without_deleted(bases, log_start), durable_end
+    )
     _tell_lost(directory, lost)
     return SegmentFiles(bases, snapshot_offsets(names), with_aborted, list(lost))
 
@@ -233,12 +240,12 @@ def _next_offset(files: Files, path: str, base_offset: int) -> int:
 
 
 def _sort_out_orphans(
-    files: Files, directory: str, names: Names, present: list[int], durable_end: int
+    files: Files, directory: str, names: Names, bases: list[int], present: list[int], durable_end: int
 ) -> tuple[frozenset[int], dict[int, str]]:
     """Remove index files whose log is gone, but not those of a segment that was lost: between those that are
     present. Returns which segments have a transaction index, and the bases of the lost ones, each with the
     name of an index."""
-    there, lost = set(segment_bases(names)), {}
+    there, lost = set(bases), {}
     for name, parsed in sorted(names.items()):
         if parsed.suffix in _INDEX_SUFFIXES and parsed.base_offset not in there:
             if present and present[0] < parsed.base_offset < min(present[-1], durable_end):

@@ -33,7 +33,7 @@ from logstore.format.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, T
 from logstore.model import Role, TopicPartition
 from logstore.partition.reading.view import Truncations
 from logstore.partition.recovery.aside import keep_aside, keep_whole, set_aside
-from logstore.partition.recovery.leftovers import SegmentFiles, clean_leftovers, list_files
+from logstore.partition.recovery.leftovers import SegmentFiles, clean_leftovers, list_files, without_deleted
 from logstore.partition.recovery.loaded import LoadedLog, RecoveryReport
 from logstore.partition.recovery.overflow import find_overflow, split_segment
 from logstore.partition.recovery.tail import MOST_OFFSETS, Tail, index_tail
@@ -223,7 +223,7 @@ class Loader:
         """Check everything above the recovery point and cut the log at the first bad batch."""
         self._forget_read()
         found = bases
-        bases = self._without_deleted(found)
+        bases = without_deleted(found, self.log_start_offset or 0)
         if not bases:
             return self._begin()
         first = max(sum(base <= self.recovery_point for base in bases) - 1, 0)
@@ -281,12 +281,6 @@ class Loader:
         segments, log_end_offset = self._recover(bases)
         self._rebuild_epochs(segments)
         return segments, log_end_offset
-
-    def _without_deleted(self, bases: list[int]) -> list[int]:
-        """Leave out the segments wholly below the log start. A power cut during their deletion may bring back
-        one but not the next, or one with a torn end; neither says anything about the records that follow."""
-        count = sum(base <= (self.log_start_offset or 0) for base in bases)
-        return bases[max(count - 1, 0) :]
 
     def _remove_deleted(self, bases: list[int]) -> None:
         """Remove the files of the segments that were left out. Retention and erasures look for records to

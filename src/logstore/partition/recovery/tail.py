@@ -56,8 +56,8 @@ class Tail:
         is_closed: bool,
         can_map: bool = True,
     ) -> None:
-        """``is_closed``: there was no crash, or the mark of one is wrong. ``can_map``: the file is not cut
-        during the walk."""
+        """``is_closed``: the log bears the mark of a clean stop. ``can_map``: the file is not cut during the
+        walk."""
         self.end_offset = segment.base_offset
         self.position = 0
         self.file_size = 0

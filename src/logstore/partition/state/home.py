@@ -242,23 +242,20 @@ class LogHome:
         its release.
 
         Raises:
-            UsageError: see :meth:`check_not_within`.
-        """
-        self.check_not_within()
-        return self._lock
-
-    def check_not_within(self) -> None:
-        """For calls that may wait for a log, or for the checkpoints.
-
-        Raises:
-            UsageError: this thread is changing the checkpoints, and is interrupted.
+            UsageError: see :meth:`reentered`.
         """
         if self.is_used_here():
-            raise UsageError(
-                f"the checkpoints of {self.path} are being stored by this thread: this call comes from a "
-                "signal handler or a finalizer that has interrupted it. Let that set a flag or an event, and "
-                "make the call elsewhere"
-            )
+            raise self.reentered()
+        return self._lock
+
+    def reentered(self) -> UsageError:
+        """The error of a call that may wait for a log, or for the checkpoints, where this thread is changing
+        the checkpoints, and is interrupted."""
+        return UsageError(
+            f"the checkpoints of {self.path} are being stored by this thread: this call comes from a signal "
+            "handler or a finalizer that has interrupted it. Let that set a flag or an event, and make the "
+            "call elsewhere"
+        )
 
     def load(self, names: Container[str] | None = None) -> None:
         """Read the checkpoint files. A damaged one counts as empty, with a warning. Recovery points are then

@@ -20,7 +20,6 @@ from logstore.schedule import Task
 from logstore.turns import Latch
 
 _RETRY_MS = 1_000  # between two background flushes of a file that cannot be opened
-_MANY_SNAPSHOTS = 16  # of producers: storing them takes so long that appends are not to wait for it
 _EARLY_SHARE = 10  # of flush_ms, by which a log is flushed earlier if another one is flushed then
 
 
@@ -300,7 +299,7 @@ class Durability:
         since it was sealed, or of the active one. None if the recovery point is there; or if appends would
         wait for many snapshots, which are stored when no segment has begun for a moment."""
         core = self._core
-        if core.unflushed and sum(map(bool, core.coming_snapshots.values())) > _MANY_SNAPSHOTS:
+        if core.unflushed and core.settles_slowly:
             return None
         base = (core.unflushed[0] if core.unflushed else core.active).base_offset
         point = self._context.home.recovery_point(self._partition)

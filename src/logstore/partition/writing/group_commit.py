@@ -61,7 +61,7 @@ class _Barrier(Protocol):
     @property
     def is_used_here(self) -> Callable[[], bool]: ...
 
-    def check_not_within(self) -> None: ...
+    def reentered(self) -> UsageError: ...
 
 
 class GroupCommit:
@@ -105,7 +105,7 @@ class GroupCommit:
         if self._log.durable_offset >= offset:
             return
         if self._barrier is not None and self._barrier.is_used_here():
-            self._barrier.check_not_within()
+            raise self._barrier.reentered()
         self.check_not_within()
         place = _Place(offset)
         try:

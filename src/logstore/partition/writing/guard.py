@@ -143,17 +143,13 @@ class Guard:
             UsageError: this thread is within a change already.
         """
         self.check_usable()
-        self.check_not_within()
+        if self.is_held_here() or self.is_home_used_here():
+            raise self.reentered()
 
-    def check_not_within(self) -> None:
-        """
-        Raises:
-            UsageError: this thread is within a change of the log, or of the checkpoints, and is interrupted.
-        """
-        if self.is_held_here():
-            raise reentered(self._partition)
-        if self.is_home_used_here():
-            self._context.home.check_not_within()
+    def reentered(self) -> UsageError:
+        """The error of a call where this thread is within a change of the log, or of the checkpoints, and is
+        interrupted."""
+        return reentered(self._partition) if self.is_held_here() else self._context.home.reentered()
 
     def check_writable(self) -> None:
         """

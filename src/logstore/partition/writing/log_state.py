@@ -31,6 +31,7 @@ from logstore.partition.writing.waits import Waits
 _STORED_SNAPSHOTS: Final = 16
 """At a time: each waits for the disk."""
 _COMING_SNAPSHOTS: Final = 128
+"""In memory, of those that know no producer: twice as many until they are thinned out."""
 
 
 class LogState:
@@ -335,6 +336,11 @@ class LogState:
             self.store_snapshot(offset)
 
     # Producer snapshots
+
+    @property
+    def settles_slowly(self) -> bool:
+        """Whether :meth:`settle` has so many snapshots to store that appends are not to wait for it."""
+        return sum(map(bool, self.coming_snapshots.values())) > _STORED_SNAPSHOTS
 
     def note_coming_snapshot(self, base_offset: int) -> None:
         """A segment begins."""

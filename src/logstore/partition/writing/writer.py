@@ -189,7 +189,7 @@ class LogWriter:
             UsageError: this thread changes or flushes the log, and is interrupted.
         """
         if self.guard.is_held_here() or self.guard.is_home_used_here():
-            self.guard.check_not_within()
+            raise self.guard.reentered()
         if flushes:
             self.durability.commit.check_not_within()
 
@@ -204,8 +204,7 @@ class LogWriter:
         """See :meth:`.Log.close`."""
         if (self.guard.is_closed and self.on_close is None) or self.context.fork_flag.is_forked:
             return
-        if self.guard.is_held_here() or self.guard.is_home_used_here():
-            self.guard.check_not_within()
+        self.check_not_within(flushes=False)
         self.turn.end()
         try:
             with self.guard.lock:

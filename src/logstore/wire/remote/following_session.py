@@ -27,7 +27,8 @@ from logstore.wire.remote.translate.records import LEFT_OUT
 
 
 class FetchNews(NamedTuple):
-    """What a leader has told: of the partitions of which it has news, and of those that were asked anew."""
+    """What a leader has told: its news, and for each row that is new in the request at least that there is
+    nothing new."""
 
     partitions: tuple[FetchedPartition, ...] = ()
     error: ErrorCode = NONE
@@ -50,7 +51,7 @@ class FollowingSession:
         self._forgotten: dict[tuple[TopicPartition, UUID | None], FetchPartition] = {}
         """What stands no more, which the leader does not know yet."""
         self._unanswered: dict[TopicPartition, FetchPartition] = {}
-        """What the leader was asked anew."""
+        """Rows of the request that is under way which the leader has not heard before."""
         self._quiet: dict[TopicPartition, FetchedPartition] = {}
         """What it has told last of each, without what it gave."""
         self._topics: dict[UUID | None, str] = {}
