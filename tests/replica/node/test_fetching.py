@@ -37,8 +37,8 @@ class Follower:
         self.looks = 0
         self._asked = None
 
-    def plan_fetch(self):
-        if self._asked is not None:
+    def plan_fetch(self, *, anew=False):
+        if self._asked is not None and not anew:
             return None
         self._asked = Fetch(LEADER, self.offset, 0, 0)
         return self._asked
@@ -206,13 +206,45 @@ def test_who_is_refused_is_asked_for_less_and_less_often_and_told_of_once(leader
 
 
 def test_new_partitions_do_not_wait_for_each_other(leader, fetchers):
-    """Each ends the request that waits for records of the others."""
     followers = [Follower(number) for number in range(8)]
     began = time.monotonic()
     for follower in followers:
         fetchers.follow(follower)
         eventually(lambda follower=follower: asked_of(leader, follower))
     assert time.monotonic() - began < 2  # with a pause after each request that was ended, it took four
+
+
+def test_a_new_partition_does_not_disturb_the_others(leader, fetchers):
+    """They are not asked for again; it is asked for with them soon. 0.6 s."""
+    quiet, new = [Follower(number) for number in range(5)], Follower(9)
+    for follower in quiet:
+        fetchers.follow(follower)
+    eventually(lambda: len(together(leader, quiet[:1], quiet[4:])) > 1 and not leader.named[-1])
+    before, began = len(leader.named), time.monotonic()
+    leader.sizes[9] = 1
+    fetchers.follow(new)
+    eventually(lambda: new.offset == 1)
+    assert time.monotonic() - began < MAX_WAIT_MS / 1_000 / 2
+    eventually(lambda: together(leader, [new], quiet))
+    assert all(each <= {new.partition} for each in leader.named[before:])
+    leader.sizes[9] = 5
+    eventually(lambda: new.offset == 5)
+    time.sleep(0.1)
+    count = len(leader.requests)
+    time.sleep(0.1)
+    assert len(leader.requests) <= count + 1  # the lane for new ones has nobody
+
+
+def test_one_that_falls_behind_while_it_is_new_copies_apart(leader, fetchers):
+    quiet, new = Follower(0), Follower(1)
+    fetchers.follow(quiet)
+    eventually(lambda: asked_of(leader, quiet))
+    fetchers.follow(new)
+    new.is_in_sync = False
+    leader.sizes[1] = 3 * MAX_PARTITION_BYTES
+    eventually(lambda: new.offset == 3 * MAX_PARTITION_BYTES)
+    time.sleep(0.6)
+    assert not together(leader, [new], [quiet])
 
 
 def together(leader, some, others):

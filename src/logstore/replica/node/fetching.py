@@ -4,6 +4,10 @@ request that waits for news, and appends what comes.
 Those that have fallen behind have a thread and a connection of their own, a lane: what they copy comes in
 megabytes, and an acknowledgement that waits for this node would wait for two such answers.
 
+A leader answers one request of a connection after the other. What waits for news of thousands of partitions
+is not given up for one that has just come: a third lane, whose requests are short, asks for it until the lane
+of the others has its answer.
+
 Locks: ``Fetchers._lock`` guards who follows whom. It is not held while a replica, a log or a leader is asked.
 ``_Lane._lock``, after it, guards whom a lane asks for.
 """
@@ -14,6 +18,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
+from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
 from logstore.broker.codes import NONE, ErrorCode
@@ -47,6 +52,11 @@ _LOOK_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.05
 """Before the first attempt after one that brought nothing; each further one waits twice as long."""
 _LONGEST_PAUSE_SECONDS: Final = 1.0
+_NEWCOMERS_WAIT_MS: Final = 20
+"""How long a leader waits for records of those that have just come: for so long one more of them waits until
+it is asked for."""
+_LINGER_SECONDS: Final = 10
+"""For which a connection is kept without anything to ask."""
 _STOP_SECONDS: Final = 10
 _LONG_SECONDS: Final = 5.0
 """For which a leader that the coordinator takes for alive is not reached: one that has just ended is no
@@ -66,6 +76,15 @@ class Link(Protocol):
 Connect = Callable[[Endpoint], Link]
 
 
+class _Kind(Enum):
+    """Whom a lane asks for. The values name the threads."""
+
+    IN_SYNC = "fetcher"
+    NEW = "newcomers"
+    """In sync, too, but come while that lane waits for an answer."""
+    BEHIND = "copier"
+
+
 class Fetchers:
     """The threads of one node."""
 
@@ -81,8 +100,8 @@ class Fetchers:
         self._connect = connect
         self.limit = limit
         self._lock = threading.Lock()
-        self._lanes: dict[tuple[int, bool], _Lane] = {}
-        """By leader, and whether they copy."""
+        self._lanes: dict[tuple[int, _Kind], _Lane] = {}
+        """By leader."""
         self._followed: dict[PartitionReplica, _Lane] = {}
         self._is_closed = False
 
@@ -103,32 +122,56 @@ class Fetchers:
                 before = None
             if leader is None:
                 return
-            lane = before or self._lane_locked(leader.node_id, copies=not replica.is_in_sync)
-            self._followed[replica] = lane
-            lane.add(replica)
+            if before is None:
+                self._bring_locked([replica], leader.node_id)
+            else:
+                self._followed[replica] = before
+                before.note_news(replica)
 
     def change_lane(self, replicas: Iterable[PartitionReplica], before: _Lane) -> None:
         """Replicas have fallen behind, or have caught up. Called by the thread of their lane, which does not
         ask for them just now."""
         with self._lock:
-            moved = [each for each in replicas if self._followed.get(each) is before]
-            if self._is_closed or not moved:
-                return
-            lane = self._lane_locked(before.node_id, copies=not before.copies)
+            self._move_locked(replicas, before)
+
+    def take_over(self, replicas: Iterable[PartitionReplica], lane: _Lane) -> None:
+        """They have come while a lane waited for its answer. Called by its thread, when it has that."""
+        with self._lock:
+            self._move_locked(replicas, self._lane_locked(lane.node_id, _Kind.NEW))
+
+    def _move_locked(self, replicas: Iterable[PartitionReplica], before: _Lane) -> None:
+        moved = [each for each in replicas if self._followed.get(each) is before]
+        if not self._is_closed:
             for each in moved:
                 before.remove(each)
-                self._followed[each] = lane
-            lane.add(*moved)
+            self._bring_locked(moved, before.node_id)
+
+    def _bring_locked(self, replicas: list[PartitionReplica], node_id: int) -> None:
+        in_sync: list[PartitionReplica] = []
+        behind: list[PartitionReplica] = []
+        for each in replicas:
+            (in_sync if each.is_in_sync else behind).append(each)
+        if behind:
+            lane = self._lane_locked(node_id, _Kind.BEHIND)
+            lane.add(behind)
+            self._followed |= dict.fromkeys(behind, lane)
+        if in_sync:
+            lane = self._lane_locked(node_id, _Kind.IN_SYNC)
+            if not lane.add_before_it_asks(in_sync):
+                lane.expect(in_sync)
+                lane = self._lane_locked(node_id, _Kind.NEW)
+                lane.add(in_sync)
+            self._followed |= dict.fromkeys(in_sync, lane)
 
     @property
     def is_awaited(self) -> bool:
         """Whether there are replicas that are in sync: acknowledgements wait for them."""
         return any(not each.copies and not each.is_empty for each in self._lanes.copy().values())
 
-    def _lane_locked(self, node_id: int, *, copies: bool) -> _Lane:
-        lane = self._lanes.get((node_id, copies))
+    def _lane_locked(self, node_id: int, kind: _Kind) -> _Lane:
+        lane = self._lanes.get((node_id, kind))
         if lane is None:
-            lane = self._lanes[node_id, copies] = _Lane(self, node_id, copies=copies)
+            lane = self._lanes[node_id, kind] = _Lane(self, node_id, kind)
         return lane
 
     def let_go(self, replica: PartitionReplica) -> None:
@@ -214,17 +257,22 @@ class _Delay(NamedTuple):
 
 
 class _Lane:
-    """A connection to one leader, for those who follow it and are in sync, or for those who copy. The thread
-    ends with the node."""
+    """A connection to one leader, for some of those who follow it. The thread ends with the node."""
 
-    def __init__(self, fetchers: Fetchers, node_id: int, *, copies: bool) -> None:
+    def __init__(self, fetchers: Fetchers, node_id: int, kind: _Kind) -> None:
         self.node_id = node_id
-        self.copies = copies
+        self.copies = kind is _Kind.BEHIND
         self._fetchers = fetchers
+        self._wait_ms = _NEWCOMERS_WAIT_MS if kind is _Kind.NEW else MAX_WAIT_MS
         self._lock = threading.Lock()
         self._replicas: dict[PartitionReplica, None] = {}
-        self._news: dict[PartitionReplica, None] = {}
-        """Those that may have something else to ask since they were looked at."""
+        self._news: dict[PartitionReplica, bool] = {}
+        """Those that may have something else to ask since they were looked at, and whether they have come
+        since: another lane may still wait for an answer for them."""
+        self._expected: dict[PartitionReplica, None] = {}
+        """Those for which the lane of newcomers asks until this one has its answer."""
+        self._asks = False
+        """Whether it has begun to say what it asks, and has no answer yet."""
         self._asked: dict[TopicPartition, _Asked] = {}
         """What stands. The thread's."""
         self._told: dict[TopicPartition, FetchPartition] = {}
@@ -240,7 +288,8 @@ class _Lane:
         """Those that had trouble."""
         self._others: list[PartitionReplica] = []
         """Those that belong into the other lane, as the last answer has shown. The thread's."""
-        self._has_changed = False
+        self._used_at = 0.0
+        """When it asked last. The thread's."""
         self._bell = threading.Event()
         self._is_stopped = False
         self._endpoint: Endpoint | None = None
@@ -250,7 +299,7 @@ class _Lane:
         self._unreached_since: float | None = None
         self.thread = start_thread(
             self._run,
-            f"logstore-replica-{'copier' if copies else 'fetcher'}-{node_id}",
+            f"logstore-replica-{kind.value}-{node_id}",
             what="to copy from a leader",
         )
 
@@ -260,21 +309,45 @@ class _Lane:
     def is_empty(self) -> bool:
         return not self._replicas
 
-    def add(self, *replicas: PartitionReplica) -> None:
+    def add(self, replicas: Iterable[PartitionReplica]) -> None:
+        """Ask for these, too, from the next request on."""
         with self._lock:
-            for each in replicas:
-                self._delayed.pop(each, None)  # there is news of it
-                self._news[each] = None
-                if each not in self._replicas:
-                    self._replicas[each] = None
-                    self._has_changed = True
+            self._add_locked(replicas)
+        self._bell.set()
+
+    def add_before_it_asks(self, replicas: Iterable[PartitionReplica]) -> bool:
+        """Returns whether it was so: now it may wait for an answer."""
+        with self._lock:
+            if self._asks:
+                return False
+            self._add_locked(replicas)
+        self._bell.set()
+        return True
+
+    def _add_locked(self, replicas: Iterable[PartitionReplica]) -> None:
+        added = dict.fromkeys(replicas)
+        self._replicas |= added
+        self._news |= dict.fromkeys(added, True)
+        for each in added:
+            self._delayed.pop(each, None)
+
+    def expect(self, replicas: Iterable[PartitionReplica]) -> None:
+        """Take these over from the lane of newcomers when there is an answer."""
+        with self._lock:
+            self._expected |= dict.fromkeys(replicas)
+        self._bell.set()
+
+    def note_news(self, replica: PartitionReplica) -> None:
+        with self._lock:
+            self._delayed.pop(replica, None)
+            self._news.setdefault(replica, False)
         self._bell.set()
 
     def remove(self, replica: PartitionReplica) -> None:
         with self._lock:
             self._replicas.pop(replica, None)
             self._delayed.pop(replica, None)
-            self._news[replica] = None
+            self._news[replica] = False
 
     def ring(self) -> None:
         self._bell.set()
@@ -305,14 +378,16 @@ class _Lane:
 
     def _step(self) -> float:
         """One request. Returns for how many seconds there is nothing to do, or no way to do it."""
+        self._take_expected()
         later, soonest, is_idle = self._due()
         if is_idle:
-            self._drop_link()
+            if time.monotonic() - self._used_at >= _LINGER_SECONDS:
+                self._drop_link()
             return soonest
         link = self._find_link()
         if link is None:
             return self._next_pause()
-        most_ms = min(MAX_WAIT_MS, math.ceil(soonest * 1000))
+        most_ms = min(self._wait_ms, math.ceil(soonest * 1000))
         manner = self._choose_manner()
         link.change(*self._changes(later, manner))
         held_ms = self._fetchers.limit.wait_ms if self.copies else 0
@@ -320,8 +395,9 @@ class _Lane:
             return min(_PAUSE_SECONDS, (held_ms or most_ms) / 1000)
         began = time.thread_time()
         news = self._ask(link, most_ms, manner.most_bytes)
-        if news is None:  # it was given up for one of more partitions
+        if news is None:  # the node ends
             return 0.0
+        self._used_at = time.monotonic()
         if not self._take(news):
             return self._next_pause()
         self._pause, self._unreached_since = _PAUSE_SECONDS, None
@@ -329,11 +405,17 @@ class _Lane:
             time.sleep((time.thread_time() - began) * _REST)
         return 0.0
 
+    def _take_expected(self) -> None:
+        with self._lock:
+            self._asks = False
+            expected, self._expected = self._expected, {}
+        if expected:
+            self._fetchers.take_over(expected, self)
+
     def _due(self) -> tuple[Collection[PartitionReplica], float, bool]:
         """The replicas that are not to be asked for yet, in how many seconds the first of them is, and
         whether there are no others."""
         with self._lock:
-            self._has_changed = False
             if not self._delayed:
                 return (), _LONGEST_PAUSE_SECONDS, not self._replicas
             now = time.monotonic()
@@ -357,12 +439,14 @@ class _Lane:
         """What to ask the leader that it does not know yet, and what to ask it no more."""
         now = time.monotonic()
         with self._lock:
-            looked_at, self._news = self._news, {}
+            self._asks = True
+            news, self._news = self._news, {}
+            looked_at: Iterable[PartitionReplica] = news
             if manner != self._manner or now >= self._look_at:
-                looked_at |= self._replicas
+                looked_at = dict.fromkeys(news) | self._replicas
                 self._manner, self._look_at = manner, now + _LOOK_SECONDS
             elif self._delayed:
-                looked_at |= dict.fromkeys(self._delayed)
+                looked_at = dict.fromkeys(news) | dict.fromkeys(self._delayed)
             present = {each: each in self._replicas and each not in later for each in looked_at}
         caught_up = [
             each for each, is_there in present.items() if is_there and self.copies and each.is_in_sync
@@ -378,7 +462,7 @@ class _Lane:
             self._large.discard(replica)
         self._fetchers.change_lane(caught_up, self)
         for replica in [each for each, is_there in present.items() if is_there]:
-            asked = self._plan(replica)
+            asked = self._plan(replica, is_new=news.get(replica, False))
             wanted[replica.partition] = None if asked is None else self._row(asked, manner)
         rows = {each: row for each, row in wanted.items() if row is not None and row != self._told.get(each)}
         forgotten = [each for each, row in wanted.items() if row is None and each in self._told]
@@ -387,14 +471,14 @@ class _Lane:
             del self._told[each]
         return rows.values(), forgotten
 
-    def _plan(self, replica: PartitionReplica) -> _Asked | None:
+    def _plan(self, replica: PartitionReplica, *, is_new: bool) -> _Asked | None:
         """What a replica asks; None if nothing."""
         before = self._asked.get(replica.partition)
         if before is not None and before.replica is replica and replica.asks(before.fetch):
             return before
         self._asked.pop(replica.partition, None)
         try:
-            fetch = replica.plan_fetch()
+            fetch = replica.plan_fetch(anew=is_new)
         except LogstoreError as error:
             self._put_off(replica, error)
             return None
@@ -413,18 +497,15 @@ class _Lane:
         return asked.row._replace(max_bytes=manner.piece_bytes)
 
     def _ask(self, link: Link, wait_ms: int, most_bytes: int) -> FetchNews | None:
-        """None if there is something else to ask before the leader has answered."""
+        """None if the node ends before the leader has answered."""
         pending = link.fetch(self._fetchers.request(wait_ms, most_bytes))
         pending.on_wake(self._bell.set)
         while True:
             news = pending.poll()
             if news is not None:
                 return news
-            with self._lock:
-                is_over = self._is_stopped or self._has_changed
-            if is_over:  # the leader does not answer another request before this one
+            if self._is_stopped:
                 pending.cancel()
-                self._drop_link()
                 return None
             self._bell.wait()
             self._bell.clear()
@@ -471,7 +552,7 @@ class _Lane:
     def _take_one(self, asked: _Asked, outcome: FetchedPartition) -> None:
         replica = asked.replica
         with self._lock:
-            self._news[replica] = None
+            self._news.setdefault(replica, False)
         try:
             is_answer = replica.on_answer(asked.fetch, outcome)
         except LogstoreError as error:

@@ -386,11 +386,13 @@ class PartitionReplica:
             is_old = leader_epoch < replica.leader_epoch
             return ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
 
-    def plan_fetch(self) -> Fetch | None:
-        """What to ask the leader for."""
+    def plan_fetch(self, *, anew: bool = False) -> Fetch | None:
+        """What to ask the leader for; None if an answer is awaited. ``anew``: it counts no more."""
         with self._turn:
             if self._replica.leads:
                 return None
+            if anew:
+                self._replica.give_up()
             if self._replica.config.is_durable and self.follows is not None:
                 log = self.log
                 if log.durable_offset < log.log_end_offset:

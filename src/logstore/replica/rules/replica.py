@@ -148,6 +148,10 @@ class Replica:
         """Whether this is what it has asked, and still wants to know."""
         return fetch is self._asked
 
+    def give_up(self) -> None:
+        """An answer to what it has asked counts no more: it may ask again."""
+        self._asked = None
+
     def on_answer(self, fetch: Fetch, answer: FetchAnswer | None) -> list[Action]:
         """The leader has answered, or will not. An answer to what was asked before a change counts no
         more."""
