@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from logstore.broker.codes import ErrorCode
+from logstore.broker.requests import ACKS_ALL, ProducePartition, ProduceRequest
 from logstore.model import TopicPartition
 from logstore.wire.apis import ApiKey
 from logstore.wire.messages.cluster import describe_topic_partitions as describing
@@ -73,3 +74,32 @@ def test_who_may_be_elected_is_told_beside_who_is_in_sync(cluster):
         (found,) = client.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, request, 0).topics[0].partitions
     assert (found.isr, found.eligible_replicas) == ((leader.node_id,), (others[1],))
     assert found.last_known_eligible_replicas == ()
+
+
+def test_what_comes_a_moment_before_a_node_leads_waits_for_it(cluster, monkeypatch):
+    """The coordinator has said that it does, and clients know: a refused one waits a tenth of a second before
+    it asks again. Not longer, and not where another node leads. 0.2 s."""
+    create(cluster)
+    cluster.wait_for_isr(T, 3)
+    send(cluster, [b"1"])
+    leader = cluster.leader_of(T)
+    batch = bytes(cluster.log(leader.node_id, T).fetch(0, max_bytes=1 << 20).data)
+    request = ProduceRequest(ACKS_ALL, 5_000, (ProducePartition(T, batch),))
+
+    def error_of(pending):
+        eventually(lambda: pending.poll() is not None)
+        return pending.poll().partitions[0].error
+
+    monkeypatch.setattr(leader._broker, "_replicas", {})
+    waits = leader._broker.produce(request)
+    assert waits.poll() is None
+    monkeypatch.undo()
+    assert error_of(waits) is ErrorCode.NONE
+    monkeypatch.setattr(leader._broker, "_replicas", {})
+    waits = leader._broker.produce(request)
+    assert waits.poll() is None
+    assert error_of(waits) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    other = next(each for each in cluster.nodes.values() if each is not leader)
+    refused = other._broker.produce(request).poll()
+    assert refused is not None
+    assert refused.partitions[0].error is ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -57,6 +57,7 @@ from logstore.model import TopicPartition
 from logstore.replica.coordination.interface import Session, View
 from logstore.replica.node.acknowledging import Acknowledgement, Awaited
 from logstore.replica.node.admitting import Refused
+from logstore.replica.node.arriving import when_so
 from logstore.replica.node.assigning import config_of, described
 from logstore.replica.node.controller.administering import Administering
 from logstore.replica.node.coordinating import GroupTerms
@@ -136,6 +137,7 @@ class NodeBroker(ShareBroker):
         self._shelf = Shelf(directory, places.look)
         self._replicas = replicas
         self._lag_ms = lag_ms
+        self._session = session
         self._changing = changing
         self._cluster = LivingNodes(
             view,
@@ -182,12 +184,16 @@ class NodeBroker(ShareBroker):
     # Records
 
     def produce(self, request: ProduceRequest) -> Pending[ProduceResult]:
+        return self._admit_and_append(request, waits=True)
+
+    def _admit_and_append(self, request: ProduceRequest, *, waits: bool) -> Pending[ProduceResult]:
+        """``waits``: whether for what this node is about to lead."""
         asked = self._admit_batches(request)
         if asked is None:
-            return self._append(request, {})
-        return then_ask(asked, lambda refused: self._append(request, refused))
+            return self._append(request, {}, waits=waits)
+        return then_ask(asked, lambda refused: self._append(request, refused, waits=waits))
 
-    def _append(self, request: ProduceRequest, refused: Refused) -> Pending[ProduceResult]:
+    def _append(self, request: ProduceRequest, refused: Refused, *, waits: bool) -> Pending[ProduceResult]:
         by_all = request.acks == ACKS_ALL
         outcomes: list[ProducedPartition] = []
         taken: list[tuple[int, PartitionReplica, ProducePartition]] = []
@@ -202,6 +208,12 @@ class NodeBroker(ShareBroker):
             outcomes.append(ProducedPartition(each.partition, code, message=_why(code)))
             if replica is not None and code is NONE:
                 taken.append((number, replica, each._replace(leader_epoch=epoch)))
+        soon = [each.partition for each in outcomes if waits and self._is_about_to_lead(each)]
+        if soon:
+            are_led = when_so(
+                lambda: all(self.refuses(each) is NONE for each in soon), self._directory.context.scheduler
+            )
+            return then_ask(are_led, lambda _: self._admit_and_append(request, waits=False))
         if not taken:
             return Answered(ProduceResult(tuple(outcomes)))
         passed = request._replace(
@@ -224,6 +236,15 @@ class NodeBroker(ShareBroker):
             return Answered(ProduceResult(tuple(outcomes)))
         scheduler = self._directory.context.scheduler
         return Acknowledgement(scheduler, outcomes, awaited, request.timeout_ms).promise
+
+    def _is_about_to_lead(self, outcome: ProducedPartition) -> bool:
+        """Whether a partition is refused though the coordinator has said that this node leads it."""
+        if outcome.error is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            return False
+        state, session = self._view().partitions.get(outcome.partition), self._session()
+        if state is None or state.leader is None or session is None or not session.has_lease:
+            return False
+        return state.leader.node_id == self._node_id
 
     def fetch(self, request: FetchRequest) -> Pending[FetchResult]:
         if request.replica is not None:

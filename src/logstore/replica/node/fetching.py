@@ -163,6 +163,15 @@ class Fetchers:
                 lane.add(in_sync)
             self._followed |= dict.fromkeys(in_sync, lane)
 
+    def note_trouble(self, lane: _Lane, text: str) -> bool:
+        """A lane has trouble with its leader. Returns whether that is news."""
+        with self._lock:
+            is_known = any(
+                each.node_id == lane.node_id and each.trouble == text for each in self._lanes.values()
+            )
+            lane.trouble = text
+        return not is_known
+
     @property
     def is_awaited(self) -> bool:
         """Whether there are replicas that are in sync: acknowledgements wait for them."""
@@ -295,7 +304,8 @@ class _Lane:
         self._endpoint: Endpoint | None = None
         self._link: Link | None = None
         self._pause = _PAUSE_SECONDS
-        self._trouble: str | None = None
+        self.trouble: str | None = None
+        """What was told last."""
         self._unreached_since: float | None = None
         self.thread = start_thread(
             self._run,
@@ -381,6 +391,8 @@ class _Lane:
         self._take_expected()
         later, soonest, is_idle = self._due()
         if is_idle:
+            if self.is_empty:
+                self.trouble = None
             if time.monotonic() - self._used_at >= _LINGER_SECONDS:
                 self._drop_link()
             return soonest
@@ -578,7 +590,7 @@ class _Lane:
         replica.note_well()
         self._end_delay(replica)
         if not self._delayed:
-            self._trouble = None
+            self.trouble = None
 
     def _end_delay(self, replica: PartitionReplica) -> None:
         if self._delayed:
@@ -611,14 +623,14 @@ class _Lane:
         now = time.monotonic()
         if self._unreached_since is None:
             self._unreached_since = now
-        elif now - self._unreached_since >= _LONG_SECONDS and self._trouble is None:
+        elif now - self._unreached_since >= _LONG_SECONDS and self.trouble is None:
             self._note_trouble(news.message or news.error.name, "")
 
     def _note_trouble(self, text: str, of_what: str) -> None:
-        """Once while it is the same; it may be the same of each of a thousand partitions."""
-        if text != self._trouble:
+        """Once while it is the same; it may be the same of each of a thousand partitions, and of other
+        lanes."""
+        if self._fetchers.note_trouble(self, text):
             warn("node %d does not answer as a leader: %s%s", self.node_id, of_what, text)
-        self._trouble = text
 
 
 _ADVICE: Final = {
