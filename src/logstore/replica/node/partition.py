@@ -295,10 +295,18 @@ class PartitionReplica:
             return NONE, self._replica.leader_epoch
 
     def followers_with(self, offset: int) -> dict[int, int]:
-        """See :meth:`.Leading.have`; of a replica that does not lead there are none."""
+        """See :meth:`.Leading.have`, of those whose logs do not begin behind the offset: they may have
+        deleted more than this one. Of a replica that does not lead there are none."""
         with self._turn:
             leading = self._replica.leading
-            return {} if leading is None else leading.have(offset)
+            if leading is None:
+                return {}
+            starts = self._starts
+            return {
+                node_id: end_offset
+                for node_id, end_offset in leading.have(offset).items()
+                if starts.get(node_id, NO_OFFSET) <= offset
+            }
 
     def on_growth(self) -> None:
         """The log has grown, or more of it is durable."""
@@ -374,17 +382,27 @@ class PartitionReplica:
 
     # As a follower
 
-    def check_read(self, leader_epoch: int) -> ErrorCode:
+    def check_read(self, offset: int, leader_epoch: int) -> ErrorCode:
         """Whether consumers may read here what is below the high watermark. ``leader_epoch``: in which they
-        think that the partition is led."""
+        think that the partition is led.
+
+        An offset that this log does not have is the leader's to judge: there it may be, and a consumer that
+        is told here that it is nowhere gives its position up."""
         with self._turn:
-            replica = self._replica
-            if replica.state is not ReplicaState.FOLLOWING or not self._host.has_lease:
+            if not self._gives:
                 return ErrorCode.NOT_LEADER_OR_FOLLOWER
-            if leader_epoch in (NO_EPOCH, replica.leader_epoch):
-                return NONE
-            is_old = leader_epoch < replica.leader_epoch
-            return ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
+            epoch = self._replica.leader_epoch
+            if leader_epoch not in (NO_EPOCH, epoch):
+                is_old = leader_epoch < epoch
+                return ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
+            log = self.log
+            has_offset = log.log_start_offset <= offset <= log.log_end_offset
+            return NONE if has_offset else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    @property
+    def _gives(self) -> bool:
+        """Whether consumers may read here, though another leads."""
+        return self._replica.state is ReplicaState.FOLLOWING and self._host.has_lease
 
     def plan_fetch(self) -> Fetch | None:
         """What to ask the leader for."""

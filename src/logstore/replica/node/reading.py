@@ -47,7 +47,7 @@ class Places:
         if not is_told:
             return MAY_READ if replica.leads else _NOT_LED
         if not replica.leads:  # a leader has named this node, whatever is set here
-            error = replica.check_read(wanted.leader_epoch)
+            error = replica.check_read(wanted.offset, wanted.leader_epoch)
             return _BY_FOLLOWER if error is NONE else Look(error)
         nearer = self._nearer(replica, wanted.offset, request.rack) if self._names_followers else None
         return MAY_READ if nearer is None else Look(preferred_id=nearer)
