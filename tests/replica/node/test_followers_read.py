@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 import logstore
 from logstore.broker.codes import ErrorCode
 from logstore.model import TopicPartition
-from logstore.wire.apis import ApiKey
+from logstore.wire.apis import APIS, ApiKey
 from logstore.wire.messages.records import fetch as fetching
 from tests.replica.node.cluster import Cluster, eventually
 from tests.replica.node.test_node import create, send
@@ -121,6 +122,34 @@ def test_a_follower_judges_no_offset_that_it_does_not_have(racks):
     assert ask(near, rack, offset=100).error_code == 0
     assert ask(near, rack, offset=101).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert ask(leader, rack, offset=101).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_follower_that_is_not_in_sync_sends_consumers_away(racks):
+    """2 s. It may have nothing new for as long as they wait."""
+    leader, (near, _) = fill(racks)
+    rack = RACKS[near.node_id]
+    with waiting(near, rack, offset=100) as answer:
+        racks.let_follow_nobody(near.node_id)
+        send(racks, [b"100"])
+        assert answer().error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert ask(near, rack, offset=100).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert ask(leader, rack, offset=100).preferred_read_replica == -1
+
+
+@contextmanager
+def waiting(node, rack, *, offset):
+    """A consumer that has been told that there is nothing, in a fetch session, and waits for more. Gives what
+    returns the answer."""
+    topic_id = node.view.topics["t"].topic_id
+    part = fetching.Partition(0, -1, offset, max_bytes=1 << 20)
+    topics = (fetching.Topic(topic_id=topic_id, partitions=(part,)),)
+    first = fetching.FetchRequest(max_wait_ms=0, min_bytes=1, session_epoch=0, rack_id=rack, topics=topics)
+    with RawClient(node.address) as client:
+        begun = client.ask(ApiKey.FETCH, first)
+        version = APIS[ApiKey.FETCH].last
+        again = first._replace(max_wait_ms=9_000, session_id=begun.session_id, session_epoch=1, topics=())
+        client.send(ApiKey.FETCH, again, version)
+        yield lambda: client.receive(ApiKey.FETCH, version).topics[0].partitions[0]
 
 
 def test_off_by_default(tmp_path):

@@ -11,6 +11,7 @@ import heapq
 import itertools
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -135,6 +136,8 @@ class PartitionReplica:
         self._starts: dict[int, int] = {}
         """Where the logs of followers begin, as they have told in this term."""
         self._numbers = itertools.count()
+        self._was_read = False
+        """Whether consumers may wait here, while another leads."""
         self._trouble: str | None = None
         self._watched: Log | None = None
         self._unwatch: Callable[[], None] | None = None
@@ -208,6 +211,7 @@ class PartitionReplica:
                 self._newest = state
             self._catch_up()
             self._tell_deleted()
+            self._tell_readers()
 
     def begin_life(self) -> None:
         """The node has registered again."""
@@ -278,6 +282,8 @@ class PartitionReplica:
     def on_tick(self) -> None:
         """Time has passed."""
         with self._turn:
+            if self._tell_readers():  # again: one may have come while the last state did
+                self._was_read = False
             self._catch_up()
             if self._check_lease():
                 self._do(self._replica.on_tick(self._host.now_ms()))
@@ -391,6 +397,7 @@ class PartitionReplica:
         with self._turn:
             if not self._gives:
                 return ErrorCode.NOT_LEADER_OR_FOLLOWER
+            self._was_read = True
             epoch = self._replica.leader_epoch
             if leader_epoch not in (NO_EPOCH, epoch):
                 is_old = leader_epoch < epoch
@@ -401,8 +408,18 @@ class PartitionReplica:
 
     @property
     def _gives(self) -> bool:
-        """Whether consumers may read here, though another leads."""
-        return self._replica.state is ReplicaState.FOLLOWING and self._host.has_lease
+        """Whether consumers may read here, though another leads: one that is not in sync may have nothing new
+        for them for as long as they wait."""
+        return self._replica.state is ReplicaState.FOLLOWING and self.is_in_sync and self._host.has_lease
+
+    def _tell_readers(self) -> bool:
+        """Let consumers ask again that wait here and may not read here any more. Returns whether there may be
+        such."""
+        if not self._was_read or self._gives:
+            return False
+        with suppress(LogstoreError):  # it cannot be used: nobody waits
+            self._turn.told.append(self.log.writer.waits.let_ask_again)
+        return True
 
     def plan_fetch(self) -> Fetch | None:
         """What to ask the leader for."""
