@@ -42,6 +42,9 @@ from logstore.replica.rules.replica import Replica
 from logstore.replica.rules.states import ReplicaState
 from logstore.warning import inform, warn
 
+_NAMED_MS: Final = 600_000
+"""Twice as long as consumers read at a follower before they ask the leader again, by their defaults."""
+
 Done = Callable[[ErrorCode], object]
 """Told what became of records: in all in-sync replicas, or why not known."""
 
@@ -135,6 +138,8 @@ class PartitionReplica:
         """Those who wait for the followers to delete what is below an offset."""
         self._starts: dict[int, int] = {}
         """Where the logs of followers begin, as they have told in this term."""
+        self._named: dict[int, int] = {}
+        """When consumers were last told to read at a follower."""
         self._numbers = itertools.count()
         self._was_read = False
         """Whether consumers may wait here, while another leads."""
@@ -314,6 +319,16 @@ class PartitionReplica:
                 if starts.get(node_id, NO_OFFSET) <= offset
             }
 
+    def note_named(self, node_id: int) -> None:
+        """A consumer was told to read at this follower."""
+        self._named[node_id] = self._host.now_ms()
+
+    def is_named(self, node_id: int) -> bool:
+        """Whether consumers may read at this follower, as they were told in this term. They ask again, within
+        five minutes."""
+        named_ms = self._named.get(node_id)
+        return named_ms is not None and self._host.now_ms() - named_ms < _NAMED_MS
+
     def on_growth(self) -> None:
         """The log has grown, or more of it is durable."""
         with self._turn:
@@ -479,6 +494,7 @@ class PartitionReplica:
     def _begin_epoch(self, log: Log, epoch: int) -> None:
         self._be_follower()
         self._starts.clear()
+        self._named.clear()
         log.lead(epoch)
         if self._watched is not log:
             if self._unwatch is not None:
