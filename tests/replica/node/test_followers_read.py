@@ -1,4 +1,4 @@
-"""Consumers read from followers in their rack (KIP-392). Costs about 12 s."""
+"""Consumers read from followers in their rack (KIP-392). Costs about 14 s."""
 
 from __future__ import annotations
 
@@ -171,6 +171,14 @@ def waiting(node, rack, *, offset):
         again = first._replace(max_wait_ms=9_000, session_id=begun.session_id, session_epoch=1, topics=())
         client.send(ApiKey.FETCH, again, version)
         yield lambda: client.receive(ApiKey.FETCH, version).topics[0].partitions[0]
+
+
+def test_a_follower_that_is_about_to_go_is_not_named(racks):
+    """0.5 s. Consumers whose connections it has closed would be sent back to it."""
+    leader, (near, other) = fill(racks)
+    near._session.leave()
+    eventually(lambda: ask(leader, RACKS[near.node_id]).preferred_read_replica == -1, seconds=5)
+    assert ask(leader, RACKS[other.node_id]).preferred_read_replica == other.node_id
 
 
 def test_off_by_default(tmp_path):

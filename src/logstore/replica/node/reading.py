@@ -60,14 +60,17 @@ class Places:
         return Look(preferred_id=nearer)
 
     def _nearer(self, replica: PartitionReplica, offset: int, rack: str) -> int | None:
-        """The follower in the rack that has most of the log; None if the leader is there itself, or none."""
+        """The follower in the rack that has most of the log, and is not about to go; None if the leader is
+        there itself, or none."""
         living = self._view().living
         own = living.get(self._node_id)
         if own is not None and own.registration.rack == rack:
             return None
-        there = {
-            node_id: end_offset
-            for node_id, end_offset in replica.followers_with(offset).items()
-            if node_id in living and living[node_id].registration.rack == rack
+        near = {
+            node_id
+            for node_id, each in living.items()
+            if each.registration.rack == rack and not each.registration.is_leaving
         }
+        have = replica.followers_with(offset)
+        there = {node_id: end_offset for node_id, end_offset in have.items() if node_id in near}
         return max(there, key=there.__getitem__, default=None)
