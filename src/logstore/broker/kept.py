@@ -37,6 +37,7 @@ class KeptPartition:
     __slots__ = (
         "_fetch",
         "_waits",
+        "hears_high_watermark",
         "is_forgotten",
         "last_fetched_epoch",
         "leader_epoch",
@@ -46,6 +47,7 @@ class KeptPartition:
         "offset",
         "partition",
         "rank",
+        "told_high_watermark",
         "topic_id",
     )
 
@@ -73,6 +75,10 @@ class KeptPartition:
         """Of the topic that the offset is of; None takes any."""
         self.log_start_offset = log_start_offset
         """Where the log of a follower begins."""
+        self.hears_high_watermark = False
+        """Whether that the high watermark has moved is news: to a follower where consumers read."""
+        self.told_high_watermark = _NOT_TOLD
+        """What such a follower was told last."""
         self.read_from(offset, max_bytes, epoch, last_fetched_epoch)
 
     def read_from(self, offset: int, max_bytes: int, epoch: int, last_fetched_epoch: int) -> None:
@@ -115,7 +121,9 @@ class KeptPartition:
     def is_news(self, view: LogView) -> bool:
         """Whether a reader at this offset has something to read, or to be told."""
         offset = self.next_offset
-        return not view.limit_of(self._fetch.isolation) <= offset <= view.log_end_offset
+        if not view.limit_of(self._fetch.isolation) <= offset <= view.log_end_offset:
+            return True
+        return self.hears_high_watermark and view.high_watermark > self.told_high_watermark
 
 
 class KeptFetch:

@@ -47,6 +47,8 @@ class Look(NamedTuple):
     """The caller's leader epoch is right; the log of a follower may not have any record of it."""
     preferred_id: int = NO_NODE
     """The node that has it nearer to the caller."""
+    hears_high_watermark: bool = False
+    """The caller is a follower where consumers read: how far they may is news to it."""
 
 
 MAY_READ: Final = Look()
@@ -83,7 +85,16 @@ def _fetch_kept(shelf: Shelf, request: FetchRequest, kept: KeptFetch) -> Pending
     parts = kept.take()
     read = _read(shelf, request, parts, watch=True)
     kept.look_again(parts[number] for number in read.busy)
+    _note_told(parts, read.found)
     return Answered(FetchResult(tuple(read.found), tuple(parts)))
+
+
+def _note_told(parts: Iterable[KeptPartition], found: Iterable[FetchedPartition]) -> None:
+    """This is what the answer says. A follower whose log has parted, or that is refused, passes it over."""
+    for part, each in zip(parts, found, strict=True):
+        if part.hears_high_watermark:
+            is_taken = each.error is NONE and each.diverging is None
+            part.told_high_watermark = each.high_watermark if is_taken else NO_OFFSET
 
 
 class _Read(NamedTuple):
@@ -116,7 +127,7 @@ def _read(
     busy: list[int] = []
     left_bytes, size_bytes = max(request.max_bytes - kept_bytes, 0), kept_bytes
     isolation, log_of, look = request.isolation, shelf.directory.log, shelf.look
-    is_enough = False
+    is_enough = hears = False
     may_read = MAY_READ
     for each in wanted:
         try:
@@ -130,6 +141,8 @@ def _read(
             log = log_of(each.partition)
             if watch:
                 each.watch(log)  # type: ignore[union-attr]  # then they are kept ones
+                hears = may_read.hears_high_watermark and request.kept is not None
+                each.hears_high_watermark = hears  # type: ignore[union-attr]
             if may_read.preferred_id != NO_NODE:
                 busy.append(len(found))
                 found.append(_without_batches(each, log, preferred_id=may_read.preferred_id))
@@ -152,6 +165,8 @@ def _read(
             )
             if isinstance(fetched, LogView):  # there is nothing, as in most partitions of most fetches
                 found.append(_nothing(each, fetched))
+                if hears and fetched.high_watermark > each.told_high_watermark:  # type: ignore[union-attr]
+                    is_enough = True
                 continue
             is_cut_short = fetched.data and fetched.next_offset < _limit(log, isolation, fetched)
         except LogstoreError as error:
@@ -351,6 +366,7 @@ class _LongPoll:
         self._end()
         if self._is_repeated:
             self._kept.look_again(self._busy)
+            _note_told(parts, found)
         self._result = FetchResult(found, tuple(parts) if self._is_repeated else ())
 
     def on_wake(self, wake: Wake) -> None:

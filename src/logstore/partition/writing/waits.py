@@ -85,7 +85,8 @@ class Watcher(Protocol):
         ...
 
     def ended(self) -> None:
-        """The log is closed or has failed, and will not grow any more."""
+        """The log is closed or has failed, and will not grow any more; or it may not be read from here any
+        more."""
         ...
 
 
@@ -241,6 +242,13 @@ class Waits:
             watchers = self._take_watchers_locked()
         for watcher in watchers:
             watcher.gathers()
+
+    def let_ask_again(self) -> None:
+        """Who may read the log has changed: watchers are to find out whether they may."""
+        with self._lock:
+            watchers = self._take_watchers_locked()
+        for watcher in watchers:
+            watcher.ended()
 
     def _take_watchers_locked(self) -> Iterable[Watcher]:
         taken, self.watchers = self.watchers, None

@@ -11,6 +11,7 @@ import heapq
 import itertools
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -40,6 +41,9 @@ from logstore.replica.rules.partition_state import Member, PartitionState
 from logstore.replica.rules.replica import Replica
 from logstore.replica.rules.states import ReplicaState
 from logstore.warning import inform, warn
+
+_NAMED_MS: Final = 600_000
+"""Twice as long as consumers read at a follower before they ask the leader again, by their defaults."""
 
 Done = Callable[[ErrorCode], object]
 """Told what became of records: in all in-sync replicas, or why not known."""
@@ -134,7 +138,11 @@ class PartitionReplica:
         """Those who wait for the followers to delete what is below an offset."""
         self._starts: dict[int, int] = {}
         """Where the logs of followers begin, as they have told in this term."""
+        self._named: dict[int, int] = {}
+        """When consumers were last told to read at a follower."""
         self._numbers = itertools.count()
+        self._was_read = False
+        """Whether consumers may wait here, while another leads."""
         self._trouble: str | None = None
         self._watched: Log | None = None
         self._unwatch: Callable[[], None] | None = None
@@ -208,6 +216,7 @@ class PartitionReplica:
                 self._newest = state
             self._catch_up()
             self._tell_deleted()
+            self._tell_readers()
 
     def begin_life(self) -> None:
         """The node has registered again."""
@@ -278,6 +287,8 @@ class PartitionReplica:
     def on_tick(self) -> None:
         """Time has passed."""
         with self._turn:
+            if self._tell_readers():  # again: one may have come while the last state did
+                self._was_read = False
             self._catch_up()
             if self._check_lease():
                 self._do(self._replica.on_tick(self._host.now_ms()))
@@ -295,10 +306,28 @@ class PartitionReplica:
             return NONE, self._replica.leader_epoch
 
     def followers_with(self, offset: int) -> dict[int, int]:
-        """See :meth:`.Leading.have`; of a replica that does not lead there are none."""
+        """See :meth:`.Leading.have`, of those whose logs do not begin behind the offset: they may have
+        deleted more than this one. Of a replica that does not lead there are none."""
         with self._turn:
             leading = self._replica.leading
-            return {} if leading is None else leading.have(offset)
+            if leading is None:
+                return {}
+            starts = self._starts
+            return {
+                node_id: end_offset
+                for node_id, end_offset in leading.have(offset).items()
+                if starts.get(node_id, NO_OFFSET) <= offset
+            }
+
+    def note_named(self, node_id: int) -> None:
+        """A consumer was told to read at this follower."""
+        self._named[node_id] = self._host.now_ms()
+
+    def is_named(self, node_id: int) -> bool:
+        """Whether consumers may read at this follower, as they were told in this term. They ask again, within
+        five minutes."""
+        named_ms = self._named.get(node_id)
+        return named_ms is not None and self._host.now_ms() - named_ms < _NAMED_MS
 
     def on_growth(self) -> None:
         """The log has grown, or more of it is durable."""
@@ -374,17 +403,38 @@ class PartitionReplica:
 
     # As a follower
 
-    def check_read(self, leader_epoch: int) -> ErrorCode:
+    def check_read(self, offset: int, leader_epoch: int) -> ErrorCode:
         """Whether consumers may read here what is below the high watermark. ``leader_epoch``: in which they
-        think that the partition is led."""
+        think that the partition is led.
+
+        An offset that this log does not have is the leader's to judge: there it may be, and a consumer that
+        is told here that it is nowhere gives its position up."""
         with self._turn:
-            replica = self._replica
-            if replica.state is not ReplicaState.FOLLOWING or not self._host.has_lease:
+            if not self._gives:
                 return ErrorCode.NOT_LEADER_OR_FOLLOWER
-            if leader_epoch in (NO_EPOCH, replica.leader_epoch):
-                return NONE
-            is_old = leader_epoch < replica.leader_epoch
-            return ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
+            self._was_read = True
+            epoch = self._replica.leader_epoch
+            if leader_epoch not in (NO_EPOCH, epoch):
+                is_old = leader_epoch < epoch
+                return ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
+            log = self.log
+            has_offset = log.log_start_offset <= offset <= log.log_end_offset
+            return NONE if has_offset else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    @property
+    def _gives(self) -> bool:
+        """Whether consumers may read here, though another leads: one that is not in sync may have nothing new
+        for them for as long as they wait."""
+        return self._replica.state is ReplicaState.FOLLOWING and self.is_in_sync and self._host.has_lease
+
+    def _tell_readers(self) -> bool:
+        """Let consumers ask again that wait here and may not read here any more. Returns whether there may be
+        such."""
+        if not self._was_read or self._gives:
+            return False
+        with suppress(LogstoreError):  # it cannot be used: nobody waits
+            self._turn.told.append(self.log.writer.waits.let_ask_again)
+        return True
 
     def plan_fetch(self, *, anew: bool = False) -> Fetch | None:
         """What to ask the leader for; None if an answer is awaited. ``anew``: it counts no more."""
@@ -446,6 +496,7 @@ class PartitionReplica:
     def _begin_epoch(self, log: Log, epoch: int) -> None:
         self._be_follower()
         self._starts.clear()
+        self._named.clear()
         log.lead(epoch)
         if self._watched is not log:
             if self._unwatch is not None:
