@@ -22,6 +22,7 @@ from logstore.connected import RemoteConfig, RemoteStore
 from logstore.errors import FencedError, LockedError, LogstoreError
 from logstore.files import OsFiles, PathLike, check_path
 from logstore.format.names import SHARED_NAME
+from logstore.partition.state.home import LOCK_NAME
 from logstore.schedule import start_thread
 from logstore.store import Store, check_no_address, open_store
 from logstore.warning import inform, is_due, warn
@@ -94,7 +95,8 @@ class SharedStore(RemoteStore):
         listener: ListenerConfig | None,
         remote: RemoteConfig,
     ) -> None:
-        self.path = OsFiles().absolute(path)
+        self._files = OsFiles()
+        self.path = self._files.absolute(path)
         """The absolute path of the directory."""
         self._store_config = config
         self._listener_config = listener
@@ -139,8 +141,8 @@ class SharedStore(RemoteStore):
             if self._owned is not None:
                 self._owned[0].directory.check_lock()
                 return True
-            if self._ended.is_set():
-                return False
+            if self._ended.is_set() or self._files.is_locked(f"{self.path}/{LOCK_NAME}"):
+                return False  # to ask costs a tenth of being refused, and each process asks all the time
             try:
                 store = open_store(self.path, create=create, config=self._store_config)
             except LockedError:
