@@ -128,6 +128,57 @@ def test_an_owner_is_followed_though_it_has_forked_a_child(tmp_path):
             os.kill(child, signal.SIGKILL)
 
 
+@pytest.mark.parametrize("is_made", [False, True])
+def test_a_topic_is_required_while_the_owner_goes(tmp_path, monkeypatch, is_made):
+    """0.1 s. The request met an owner that went; the next one may have the topic, or not."""
+    path = tmp_path / "store"
+    with logstore.open_or_connect(path) as first, logstore.open_or_connect(path) as second:
+        plain = second.create_topic
+
+        def create_once(name, **options):
+            monkeypatch.undo()
+            if is_made:
+                plain(name, **options)
+            first.close()
+            raise RetriableError("the broker has closed the connection")
+
+        monkeypatch.setattr(second, "create_topic", create_once)
+        assert second.require_topic("t", partitions=3) == 3
+        assert second.topics() == {"t": 3}
+
+
+def test_a_topic_that_nobody_makes_is_waited_for_in_vain(tmp_path, monkeypatch):
+    """0.2 s."""
+    with logstore.open_or_connect(tmp_path / "store", request_timeout_ms=200) as store:
+
+        def refuse(name, **options):
+            raise RetriableError("not now")
+
+        monkeypatch.setattr(store, "create_topic", refuse)
+        with pytest.raises(RetriableError, match="not now"):
+            store.require_topic("t")
+
+
+@pytest.mark.parametrize("wrong", [3, None, "x" * 40_000])
+def test_a_client_id_that_is_none_is_said_at_once(tmp_path, wrong):
+    """It could not be sent, which looked like a broker that does not answer."""
+    with pytest.raises(UsageError, match="client_id"):
+        logstore.open_or_connect(tmp_path / "store", client_id=wrong)
+    assert not (tmp_path / "store").exists()
+    with (
+        logstore.open(tmp_path / "store") as store,
+        store.share(),
+        pytest.raises(UsageError, match="client_id"),
+    ):
+        logstore.connect(tmp_path / "store", client_id=wrong)
+
+
+def test_a_store_shows_whether_it_is_closed(tmp_path):
+    with logstore.open_or_connect(tmp_path / "store") as store:
+        assert repr(store).endswith(": its owner>")
+    assert repr(store).endswith(": closed>")
+
+
 def test_a_directory_is_an_address(tmp_path):
     with logstore.open(tmp_path / "store") as store, store.share():
         store.create_topic("t")

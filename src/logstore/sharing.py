@@ -22,6 +22,7 @@ from logstore.connected import RemoteConfig, RemoteStore
 from logstore.errors import FencedError, LockedError, LogstoreError
 from logstore.files import OsFiles, PathLike, check_path
 from logstore.format.names import SHARED_NAME
+from logstore.logdir.quotas import check_client_name
 from logstore.partition.state.home import LOCK_NAME
 from logstore.schedule import start_thread
 from logstore.store import Store, check_no_address, open_store
@@ -74,6 +75,7 @@ def open_or_connect(
     """
     name = check_path(path)
     check_no_address(name)
+    check_client_name("client_id", client_id, least=0)
     shared = SharedStore(name, plain_text(client_id), config, listener, RemoteConfig(**settings))
     try:
         shared.check()
@@ -211,5 +213,5 @@ class SharedStore(RemoteStore):
         self._let_go()
 
     def __repr__(self) -> str:
-        role = "its owner" if self.is_owner else "through its owner"
+        role = "its owner" if self.is_owner else "closed" if self._is_closed else "through its owner"
         return f"<SharedStore {self.path!r}: {role}>"
