@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -195,6 +196,41 @@ def test_to_share_twice_is_once_too_often(tmp_path):
             assert logstore.connect(tmp_path / "store").topics() == {}
         with store.share():
             pass
+
+
+@pytest.mark.parametrize("what", ["file", "directory", "listener"])
+def test_what_is_in_the_place_of_the_socket_is_named(tmp_path, what):
+    """It was called a store that is shared already."""
+    with logstore.open(tmp_path / "store") as store:
+        name = tmp_path / "store" / ".socket"
+        with socket.socket(socket.AF_UNIX) as other, contextlib.chdir(tmp_path / "store"):
+            if what == "file":
+                name.write_bytes(b"mine")
+            elif what == "directory":
+                name.mkdir()
+            else:
+                other.bind(name.name)
+                other.listen()
+            with pytest.raises(StorageError, match=r"\.socket.*remove it"):
+                store.share()
+        assert name.exists()
+
+
+def test_an_owner_makes_a_socket_again_that_was_removed(tmp_path, monkeypatch, caplog):
+    """Nobody could come any more, for as long as the owner lived."""
+    monkeypatch.setattr(sharing, "_HELD_SECONDS", 0.05)
+    with logstore.open_or_connect(tmp_path / "store") as owner, owner.producer() as producer:
+        owner.require_topic("t")
+        assert producer.send("t", b"a").result(10).offset == 0
+        (tmp_path / "store" / ".socket").unlink()
+        with logstore.open_or_connect(tmp_path / "store") as other:
+            assert other.topics() == {"t": 1}
+            assert not other.is_owner
+        assert owner.is_owner
+        assert producer.send("t", b"b").result(10).offset == 1
+    assert [each.getMessage().split("/")[-1] for each in caplog.records] == [
+        ".socket was removed; it is made again"
+    ]
 
 
 def test_a_process_that_does_not_share(tmp_path):

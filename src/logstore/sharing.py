@@ -141,7 +141,12 @@ class SharedStore(RemoteStore):
         """
         with self._lock:
             if self._owned is not None:
-                self._owned[0].directory.check_lock()
+                store, listener = self._owned
+                store.directory.check_lock()
+                if listener.is_name_gone:
+                    warn("%s was removed; it is made again", listener.address)
+                    listener.close()
+                    self._share(store)
                 return True
             if self._ended.is_set() or self._files.is_locked(f"{self.path}/{LOCK_NAME}"):
                 return False  # to ask costs a tenth of being refused, and each process asks all the time
@@ -149,14 +154,17 @@ class SharedStore(RemoteStore):
                 store = open_store(self.path, create=create, config=self._store_config)
             except LockedError:
                 return False
-            try:
-                listener = store.share(config=self._listener_config)
-            except BaseException:
-                store.close()
-                raise
-            self._owned = store, listener
+            self._share(store)
         inform("this process owns %s now", self.path)
         return True
+
+    def _share(self, store: Store) -> None:
+        try:
+            self._owned = store, store.share(config=self._listener_config)
+        except BaseException:
+            self._owned = None
+            store.close()
+            raise
 
     def _give_up(self, why: FencedError) -> None:
         """Own no more what was moved, removed or replaced. What is not written by now cannot be."""

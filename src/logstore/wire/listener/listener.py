@@ -205,6 +205,11 @@ class Listener(BoundToProcess):
         return self._security.protocol
 
     @property
+    def is_name_gone(self) -> bool:
+        """Whether it listens at a path where nothing is any more, so that no client finds it."""
+        return bool(self._address.path) and unix_sockets.file_at(self._address.path) is None
+
+    @property
     def connection_count(self) -> int:
         """How many clients are connected."""
         return len(self._connections)
