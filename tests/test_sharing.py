@@ -188,6 +188,16 @@ def test_a_directory_is_an_address(tmp_path):
                 assert elsewhere.topics() == {"t": 1}
 
 
+def test_a_name_that_is_no_directory_is_told_as_one(tmp_path, monkeypatch):
+    """It was told as an address only."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"'shop' is no address.*directory.*is not there"):
+        logstore.connect("shop")
+    (tmp_path / "shop").write_bytes(b"")
+    with pytest.raises(UsageError, match=r"'shop' is no address.*directory.*is a file"):
+        logstore.connect("shop")
+
+
 def test_to_share_twice_is_once_too_often(tmp_path):
     with logstore.open(tmp_path / "store") as store:
         with store.share():

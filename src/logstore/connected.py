@@ -142,6 +142,12 @@ def _addresses_in(given: Any) -> list[Any]:
     files = OsFiles()
     if isinstance(given, str) and given and files.is_directory(given):
         return [f"{files.absolute(given)}/{SHARED_NAME}"]
+    if isinstance(given, str) and given and not set(given) & set(":/,\0"):
+        what = "is a file" if files.is_file(given) else "is not there"
+        raise UsageError(
+            f"{shown(given)} is no address, such as '127.0.0.1:9092'; and as the directory of a store that a "
+            f"process shares it {what}"
+        )
     if isinstance(given, str) and "," in given and "/" not in given:
         return [each.strip() for each in given.split(",")]
     return [given]
