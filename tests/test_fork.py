@@ -2,7 +2,10 @@
 
 import contextlib
 import os
+import signal
+import socket
 import sys
+import time
 import traceback
 
 import pytest
@@ -146,3 +149,61 @@ def test_a_child_that_closes_what_its_parent_serves_changes_nothing(tmp_path, wh
             used = stack.enter_context(logstore.connect(tmp_path / "store", request_timeout_ms=5_000))
         with used.producer() as producer:
             assert producer.send("t", b"x").result(10).offset == 0
+
+
+@pytest.fixture
+def idle_child():
+    """Forks a child that does nothing until the test ends."""
+    children = []
+
+    def fork():
+        child = os.fork()
+        if child == 0:
+            time.sleep(60)
+            os._exit(0)
+        children.append(child)
+
+    yield fork
+    for each in children:
+        os.kill(each, signal.SIGKILL)
+        os.waitpid(each, 0)
+
+
+def test_what_listens_ends_though_a_child_was_forked_meanwhile(tmp_path, idle_child):
+    """A child that had the sockets, too, kept the address, and clients waited for answers until it ended."""
+    with logstore.open(tmp_path / "store") as store, store.listen("127.0.0.1:0") as listener:
+        host, port = listener.address.rsplit(":", 1)
+        with socket.create_connection((host, int(port)), timeout=10) as client:
+            while listener.connection_count == 0:
+                time.sleep(0.001)
+            idle_child()
+            listener.close()
+            assert client.recv(1) == b""
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection((host, int(port)), timeout=10)
+
+
+def test_a_client_hangs_up_though_a_child_was_forked_meanwhile(tmp_path, idle_child):
+    """A broker that still saw the connection kept the jobs of a worker that was killed."""
+    with logstore.open(tmp_path / "store") as store, store.share() as listener:
+        with logstore.connect(tmp_path / "store") as client:
+            assert client.topics() == {}
+            idle_child()
+        deadline = time.monotonic() + 10
+        while listener.connection_count:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+
+def test_connections_go_on_when_a_child_has_closed_its_copies(tmp_path):
+    with (
+        logstore.open(tmp_path / "store") as store,
+        store.share(),
+        logstore.connect(tmp_path / "store") as client,
+    ):
+        client.require_topic("t")
+        with client.producer() as producer:
+            for _ in range(3):
+                in_child(lambda: refuses(lambda each: each.topics(), client))
+                producer.send("t", b"v").result(10)
+        assert values(store["t"][0]) == [b"v"] * 3

@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -84,12 +85,117 @@ def test_a_directory_that_is_gone_is_not_made_again(tmp_path, monkeypatch):
         assert shared.topics() == {"t": 1}
 
 
+def test_who_waits_for_the_directory_does_not_try_to_open_it_all_the_time(tmp_path, monkeypatch):
+    """0.2 s. Each of many processes took 4 % of a core, with nothing to do."""
+    with logstore.open_or_connect(tmp_path / "store") as first:
+        tried = []
+        plain = sharing.open_store
+        monkeypatch.setattr(sharing, "open_store", lambda *a, **k: tried.append(a) or plain(*a, **k))
+        with logstore.open_or_connect(tmp_path / "store") as second:
+            time.sleep(0.2)
+            assert tried == []
+            first.close()
+            assert second.topics() == {}
+            assert second.is_owner
+
+
+OWNER_WITH_A_CHILD = """
+import os, sys, time, logstore
+store = logstore.open_or_connect(sys.argv[1])
+store.require_topic("t")
+child = os.fork()
+if child:
+    print(child, flush=True)
+time.sleep(60)
+"""
+
+
+def test_an_owner_is_followed_though_it_has_forked_a_child(tmp_path):
+    """0.7 s. The child had the socket of the directory, which so was never free, and clients waited."""
+    path = str(tmp_path / "store")
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", OWNER_WITH_A_CHILD, path], stdout=subprocess.PIPE, text=True
+    ) as owner:
+        child = int(owner.stdout.readline())
+        try:
+            with logstore.open_or_connect(path) as shared, shared.producer() as producer:
+                assert producer.send("t", b"a").result(10).offset == 0
+                assert not shared.is_owner
+                owner.kill()
+                assert producer.send("t", b"b").result(10).offset == 1
+                assert shared.is_owner
+        finally:
+            owner.kill()
+            os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("is_made", [False, True])
+def test_a_topic_is_required_while_the_owner_goes(tmp_path, monkeypatch, is_made):
+    """0.1 s. The request met an owner that went; the next one may have the topic, or not."""
+    path = tmp_path / "store"
+    with logstore.open_or_connect(path) as first, logstore.open_or_connect(path) as second:
+        plain = second.create_topic
+
+        def create_once(name, **options):
+            monkeypatch.undo()
+            if is_made:
+                plain(name, **options)
+            first.close()
+            raise RetriableError("the broker has closed the connection")
+
+        monkeypatch.setattr(second, "create_topic", create_once)
+        assert second.require_topic("t", partitions=3) == 3
+        assert second.topics() == {"t": 3}
+
+
+def test_a_topic_that_nobody_makes_is_waited_for_in_vain(tmp_path, monkeypatch):
+    """0.2 s."""
+    with logstore.open_or_connect(tmp_path / "store", request_timeout_ms=200) as store:
+
+        def refuse(name, **options):
+            raise RetriableError("not now")
+
+        monkeypatch.setattr(store, "create_topic", refuse)
+        with pytest.raises(RetriableError, match="not now"):
+            store.require_topic("t")
+
+
+@pytest.mark.parametrize("wrong", [3, None, "x" * 40_000])
+def test_a_client_id_that_is_none_is_said_at_once(tmp_path, wrong):
+    """It could not be sent, which looked like a broker that does not answer."""
+    with pytest.raises(UsageError, match="client_id"):
+        logstore.open_or_connect(tmp_path / "store", client_id=wrong)
+    assert not (tmp_path / "store").exists()
+    with (
+        logstore.open(tmp_path / "store") as store,
+        store.share(),
+        pytest.raises(UsageError, match="client_id"),
+    ):
+        logstore.connect(tmp_path / "store", client_id=wrong)
+
+
+def test_a_store_shows_whether_it_is_closed(tmp_path):
+    with logstore.open_or_connect(tmp_path / "store") as store:
+        assert repr(store).endswith(": its owner>")
+    assert repr(store).endswith(": closed>")
+
+
 def test_a_directory_is_an_address(tmp_path):
     with logstore.open(tmp_path / "store") as store, store.share():
         store.create_topic("t")
         for address in (tmp_path / "store", str(tmp_path / "store")):
             with logstore.connect(address) as elsewhere:
                 assert elsewhere.topics() == {"t": 1}
+
+
+def test_a_name_that_is_no_directory_is_told_as_one(tmp_path, monkeypatch):
+    """It was told as an address only."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"'shop' is no address.*directory.*is not there"):
+        logstore.connect("shop")
+    (tmp_path / "shop").write_bytes(b"")
+    with pytest.raises(UsageError, match=r"'shop' is no address.*directory.*is a file"):
+        logstore.connect("shop")
 
 
 def test_to_share_twice_is_once_too_often(tmp_path):
@@ -100,6 +206,41 @@ def test_to_share_twice_is_once_too_often(tmp_path):
             assert logstore.connect(tmp_path / "store").topics() == {}
         with store.share():
             pass
+
+
+@pytest.mark.parametrize("what", ["file", "directory", "listener"])
+def test_what_is_in_the_place_of_the_socket_is_named(tmp_path, what):
+    """It was called a store that is shared already."""
+    with logstore.open(tmp_path / "store") as store:
+        name = tmp_path / "store" / ".socket"
+        with socket.socket(socket.AF_UNIX) as other, contextlib.chdir(tmp_path / "store"):
+            if what == "file":
+                name.write_bytes(b"mine")
+            elif what == "directory":
+                name.mkdir()
+            else:
+                other.bind(name.name)
+                other.listen()
+            with pytest.raises(StorageError, match=r"\.socket.*remove it"):
+                store.share()
+        assert name.exists()
+
+
+def test_an_owner_makes_a_socket_again_that_was_removed(tmp_path, monkeypatch, caplog):
+    """Nobody could come any more, for as long as the owner lived."""
+    monkeypatch.setattr(sharing, "_HELD_SECONDS", 0.05)
+    with logstore.open_or_connect(tmp_path / "store") as owner, owner.producer() as producer:
+        owner.require_topic("t")
+        assert producer.send("t", b"a").result(10).offset == 0
+        (tmp_path / "store" / ".socket").unlink()
+        with logstore.open_or_connect(tmp_path / "store") as other:
+            assert other.topics() == {"t": 1}
+            assert not other.is_owner
+        assert owner.is_owner
+        assert producer.send("t", b"b").result(10).offset == 1
+    assert [each.getMessage().split("/")[-1] for each in caplog.records] == [
+        ".socket was removed; it is made again"
+    ]
 
 
 def test_a_process_that_does_not_share(tmp_path):

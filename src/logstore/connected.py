@@ -4,6 +4,7 @@ this process, over Kafka's protocol: to an Apache Kafka cluster, or to a store t
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
@@ -52,6 +53,7 @@ from logstore.errors import LogstoreError, RetriableError, TopicExistsError, Usa
 from logstore.files import OsFiles, PathLike
 from logstore.format.names import SHARED_NAME, check_new_topics, check_topic_name
 from logstore.lock import ForkFlag
+from logstore.logdir.quotas import check_client_name
 from logstore.model import BoundToProcess, Isolation, TopicPartition
 from logstore.serializing import DecoderChoice, EncoderChoice
 from logstore.warning import warn
@@ -124,6 +126,7 @@ def prepare_connection(
         UsageError: an address is none, or ``tls`` or ``sasl`` is of the wrong type.
         InvalidConfigError: an unknown name or a bad value.
     """
+    check_client_name("client_id", client_id, least=0)
     named = tuple(each for given in addresses for each in _addresses_in(given))
     chosen = choose_settings(RemoteConfig, config, settings, arguments=("client_id", "tls", "sasl"))
     check_client_tls(tls, "tls")
@@ -139,6 +142,12 @@ def _addresses_in(given: Any) -> list[Any]:
     files = OsFiles()
     if isinstance(given, str) and given and files.is_directory(given):
         return [f"{files.absolute(given)}/{SHARED_NAME}"]
+    if isinstance(given, str) and given and not set(given) & set(":/,\0"):
+        what = "is a file" if files.is_file(given) else "is not there"
+        raise UsageError(
+            f"{shown(given)} is no address, such as '127.0.0.1:9092'; and as the directory of a store that a "
+            f"process shares it {what}"
+        )
     if isinstance(given, str) and "," in given and "/" not in given:
         return [each.strip() for each in given.split(",")]
     return [given]
@@ -291,16 +300,17 @@ class RemoteStore(BoundToProcess):
             UsageError: it exists with another number of partitions, or with other values of the settings that
                 ``config`` changes.
             InvalidTopicError: the name is refused.
+            RetriableError: no broker answers, or makes it, within ``request_timeout_ms``.
         """
         check_topic_name(name)
+        tried_until = time.monotonic() + self._config.request_timeout_ms / 1000
         (found,) = describe_topics(self, (plain_text(name),))
-        if found.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            try:
-                self.create_topic(name, partitions=partitions or 1, config=config)
-            except TopicExistsError:
-                (found,) = describe_topics(self, (plain_text(name),))  # another was faster
-            else:
+        while found.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            if self._makes_topic(name, partitions or 1, config, tried_until):
                 return partitions or 1
+            (found,) = describe_topics(self, (plain_text(name),))
+            if found.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                time.sleep(self._config.retry_backoff_ms / 1000)
         if found.error is not ErrorCode.NONE:
             raise error_of(found.error, found.message or f"topic {name!r}: {found.error.name}")
         count = len(found.partitions)
@@ -311,6 +321,19 @@ class RemoteStore(BoundToProcess):
         if config is not None:
             self._check_settings(plain_text(name), check_topic_config(config))
         return count
+
+    def _makes_topic(
+        self, name: str, partitions: int, config: TopicConfig | None, tried_until: float
+    ) -> bool:
+        """Returns whether it was made now. If not, another was faster, or a broker that went away meanwhile
+        may have made it: both can be asked about."""
+        try:
+            self.create_topic(name, partitions=partitions, config=config)
+        except (TopicExistsError, RetriableError):
+            if time.monotonic() >= tried_until:
+                raise
+            return False
+        return True
 
     def _describe_settings(self, name: str) -> tuple[DescribedConfig, dict[str, str]]:
         request = DescribeConfigsRequest((name,))

@@ -140,7 +140,7 @@ class OsLock:
             try:
                 if _identity(os.stat(path)) in cls._held:
                     return True  # opening the file, and closing it, would drop a record lock
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 return False
             except OSError as error:
                 raise storage_error(error, path, "looking at") from error

@@ -22,6 +22,8 @@ from logstore.connected import RemoteConfig, RemoteStore
 from logstore.errors import FencedError, LockedError, LogstoreError
 from logstore.files import OsFiles, PathLike, check_path
 from logstore.format.names import SHARED_NAME
+from logstore.logdir.quotas import check_client_name
+from logstore.partition.state.home import LOCK_NAME
 from logstore.schedule import start_thread
 from logstore.store import Store, check_no_address, open_store
 from logstore.warning import inform, is_due, warn
@@ -73,6 +75,7 @@ def open_or_connect(
     """
     name = check_path(path)
     check_no_address(name)
+    check_client_name("client_id", client_id, least=0)
     shared = SharedStore(name, plain_text(client_id), config, listener, RemoteConfig(**settings))
     try:
         shared.check()
@@ -94,7 +97,8 @@ class SharedStore(RemoteStore):
         listener: ListenerConfig | None,
         remote: RemoteConfig,
     ) -> None:
-        self.path = OsFiles().absolute(path)
+        self._files = OsFiles()
+        self.path = self._files.absolute(path)
         """The absolute path of the directory."""
         self._store_config = config
         self._listener_config = listener
@@ -137,22 +141,30 @@ class SharedStore(RemoteStore):
         """
         with self._lock:
             if self._owned is not None:
-                self._owned[0].directory.check_lock()
+                store, listener = self._owned
+                store.directory.check_lock()
+                if listener.is_name_gone:
+                    warn("%s was removed; it is made again", listener.address)
+                    listener.close()
+                    self._share(store)
                 return True
-            if self._ended.is_set():
-                return False
+            if self._ended.is_set() or self._files.is_locked(f"{self.path}/{LOCK_NAME}"):
+                return False  # to ask costs a tenth of being refused, and each process asks all the time
             try:
                 store = open_store(self.path, create=create, config=self._store_config)
             except LockedError:
                 return False
-            try:
-                listener = store.share(config=self._listener_config)
-            except BaseException:
-                store.close()
-                raise
-            self._owned = store, listener
+            self._share(store)
         inform("this process owns %s now", self.path)
         return True
+
+    def _share(self, store: Store) -> None:
+        try:
+            self._owned = store, store.share(config=self._listener_config)
+        except BaseException:
+            self._owned = None
+            store.close()
+            raise
 
     def _give_up(self, why: FencedError) -> None:
         """Own no more what was moved, removed or replaced. What is not written by now cannot be."""
@@ -209,5 +221,5 @@ class SharedStore(RemoteStore):
         self._let_go()
 
     def __repr__(self) -> str:
-        role = "its owner" if self.is_owner else "through its owner"
+        role = "its owner" if self.is_owner else "closed" if self._is_closed else "through its owner"
         return f"<SharedStore {self.path!r}: {role}>"

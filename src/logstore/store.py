@@ -935,17 +935,21 @@ class Store(BoundToProcess, Mapping[str, Topic]):
 
         Raises:
             UsageError: it is shared already.
-            StorageError: the system refuses the socket.
+            StorageError: the system refuses the socket, or something else is in its place.
             InvalidConfigError: a setting is unknown or out of range.
             ReadOnlyError: the store was opened read-only.
         """
+        address = f"{self.path}/{SHARED_NAME}"
         try:
-            return self.listen(f"{self.path}/{SHARED_NAME}", config=config, **settings)
+            return self.listen(address, config=config, **settings)
         except StorageError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
-            message = f"{self.path} is shared already; one share() lets all processes in"
-            raise UsageError(message) from None
+            if any(each.address == address and not each.is_name_gone for each in list(self._listeners)):
+                message = f"{self.path} is shared already; one share() lets all processes in"
+                raise UsageError(message) from None
+            advice = "no process but this has the directory, and needs what is there: remove it"
+            raise StorageError(error.errno, f"{error.strerror}; {advice}") from None
 
     def _committed_offsets(self) -> CommittedOffsets:
         if isinstance(self._directory, LogDirectory):

@@ -22,6 +22,7 @@ from logstore.broker.share.kept import ShareStates
 from logstore.errors import RetriableError, UsageError
 from logstore.lock import ForkFlag
 from logstore.model import BoundToProcess
+from logstore.own_sockets import keep_from_children
 from logstore.warning import inform, is_due, warn
 from logstore.wire.addresses import Address, parse_address
 from logstore.wire.handlers.answer_memory import AnswerMemory
@@ -131,6 +132,7 @@ class Listener(BoundToProcess):
         self._intercept = intercept
         self._socket = open_socket(wanted)
         self._socket.setblocking(False)
+        keep_from_children(self._socket)
         self._address = bound_address(wanted, self._socket)
         self._socket_file = unix_sockets.file_at(wanted.path) if wanted.path else None
         self._advertised = self._advertise(named)
@@ -203,6 +205,11 @@ class Listener(BoundToProcess):
         return self._security.protocol
 
     @property
+    def is_name_gone(self) -> bool:
+        """Whether it listens at a path where nothing is any more, so that no client finds it."""
+        return bool(self._address.path) and unix_sockets.file_at(self._address.path) is None
+
+    @property
     def connection_count(self) -> int:
         """How many clients are connected."""
         return len(self._connections)
@@ -248,6 +255,7 @@ class Listener(BoundToProcess):
             transport = TlsTransport(connected)
         else:
             transport = PlainTransport(connected)
+        keep_from_children(connected)
         connection = Connection(
             connected,
             transport,

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
 from logstore.format.names import SHARED_NAME
+from logstore.own_sockets import keep_from_children
 from logstore.unix_sockets import short_name
 from logstore.wire.addresses import Address
 from logstore.wire.remote.loop import READ, WRITE, Loop
@@ -122,6 +123,7 @@ class Dialing:
             self._next_because(error.strerror or str(error))
             return
         self._sock = sock
+        keep_from_children(sock)
         sock.setblocking(False)
         if target.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -165,6 +167,7 @@ class Dialing:
                 server_hostname=self._address.host or None,
                 do_handshake_on_connect=False,
             )
+            keep_from_children(self._sock)
         except (OSError, ValueError) as error:
             self._fail(f"TLS: {error}")
             return
