@@ -21,7 +21,7 @@ import pytest
 import logstore
 from logstore import sharing
 from logstore.errors import CorruptionError, InvalidConfigError, RetriableError, StorageError, UsageError
-from logstore.wire.remote import loop
+from logstore.wire.remote.connections import loop
 from tests.figures import report
 from tests.rotation import seed_of_turn
 

@@ -58,8 +58,8 @@ from logstore.model import BoundToProcess, Isolation, TopicPartition
 from logstore.serializing import DecoderChoice, EncoderChoice
 from logstore.warning import warn
 from logstore.wire.remote.broker import CLIENT_ID, RemoteBroker
-from logstore.wire.remote.dialing import Tls
-from logstore.wire.remote.settings import RemoteConfig, Sasl, check_sasl
+from logstore.wire.remote.connections.dialing import Tls
+from logstore.wire.remote.connections.settings import RemoteConfig, Sasl, check_sasl
 from logstore.wire.remote.translate.moving import Reassign
 from logstore.wire.security.tls import check_client_tls
 

@@ -30,7 +30,7 @@ from logstore.model import Isolation, Role
 from logstore.partition.log import Log
 from logstore.testing import MemoryFiles
 from logstore.wire.remote.broker import RemoteBroker
-from logstore.wire.remote.questions import RemotePending
+from logstore.wire.remote.connections.questions import RemotePending
 from tests.bridge.histories import History, batches, check_copy
 from tests.rotation import seed_of_turn
 

@@ -30,7 +30,7 @@ from logstore.logdir.acls import CLUSTER_NAME, Acl, Operation, PatternType, Perm
 from logstore.model import Isolation, Role, TopicPartition
 from logstore.wire.addresses import parse_address
 from logstore.wire.remote.broker import RemoteBroker
-from logstore.wire.remote.following import Links
+from logstore.wire.remote.fetches.following import Links
 
 T = TopicPartition("t", 0)
 FOLLOWER = Fetcher(2, 5)

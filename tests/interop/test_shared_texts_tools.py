@@ -9,7 +9,7 @@ import pytest
 
 import logstore
 from logstore.errors import LogstoreError
-from logstore.wire.remote.settings import Sasl
+from logstore.wire.remote.connections.settings import Sasl
 from tests.interop import kafka
 from tests.interop.test_admin_tools import run
 from tests.replica.node.cluster import Cluster, eventually

@@ -13,8 +13,8 @@ import pytest
 from tests.replica.node.cluster import eventually
 
 import logstore
-from logstore.wire.remote import connection
-from logstore.wire.remote.loop import Loop
+from logstore.wire.remote.connections import connection
+from logstore.wire.remote.connections.loop import Loop
 
 
 class _Interrupted:

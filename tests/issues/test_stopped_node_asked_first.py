@@ -15,8 +15,8 @@ from tests.replica.node.cluster import Cluster
 
 import logstore
 from logstore.testing import Drop, kafka
-from logstore.wire.remote.coordinators import Kind
-from logstore.wire.remote.nodes import Node
+from logstore.wire.remote.connections.nodes import Node
+from logstore.wire.remote.routing.coordinators import Kind
 
 PROMPT_SECONDS = 8
 """Less than any of the times above, and as much as a slow machine may need."""

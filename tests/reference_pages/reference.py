@@ -95,7 +95,7 @@ PAGES: dict[str, tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
             ("logstore.sharing", ("open_or_connect", "SharedStore")),
             ("logstore.clients.elsewhere.offsets", ("RemoteOffsets",)),
             ("logstore.clients.elsewhere.groups", ("RemoteGroups",)),
-            ("logstore.wire.remote.settings", ("RemoteConfig", "Sasl")),
+            ("logstore.wire.remote.connections.settings", ("RemoteConfig", "Sasl")),
         ),
     ),
     "bridge": (

@@ -30,7 +30,7 @@ from logstore.store import Store, open_store
 from logstore.turns import SafeEvent
 from logstore.warning import warn
 from logstore.wire.handlers.settings import ListenerConfig
-from logstore.wire.remote.settings import RenewedSasl, Sasl
+from logstore.wire.remote.connections.settings import RenewedSasl, Sasl
 from logstore.wire.security.tls import ClientTls, ServerTls
 
 _MAX_BYTES: Final = 1024 * 1024

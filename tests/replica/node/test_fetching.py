@@ -16,7 +16,7 @@ from logstore.replica.node.fetching import MAX_PARTITION_BYTES, MAX_WAIT_MS, Fet
 from logstore.replica.node.limiting import CatchUpLimit
 from logstore.replica.rules.actions import Fetch
 from logstore.replica.rules.partition_state import Member
-from logstore.wire.remote.following_session import FetchNews
+from logstore.wire.remote.fetches.following_session import FetchNews
 from tests.replica.node.cluster import eventually
 
 LEADER = 1

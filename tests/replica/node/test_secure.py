@@ -18,7 +18,7 @@ from logstore.model import TopicPartition
 from logstore.replica.node import fetching
 from logstore.security import ClientTls, ServerTls
 from logstore.wire.handlers.settings import ListenerConfig
-from logstore.wire.remote.settings import RenewedSasl, Sasl
+from logstore.wire.remote.connections.settings import RenewedSasl, Sasl
 from tests.pages import ROOT
 from tests.replica.node.cluster import Cluster, eventually
 from tests.wire.security.certificates import OPENSSL, Authority

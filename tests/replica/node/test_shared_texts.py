@@ -19,7 +19,7 @@ from logstore.model import TopicPartition
 from logstore.replica.coordination import session
 from logstore.security import Acl, Operation, PatternType, Permission, ResourceType
 from logstore.wire.messages.security.alter_user_scram_credentials import Deletion
-from logstore.wire.remote.settings import Sasl
+from logstore.wire.remote.connections.settings import Sasl
 from tests.replica.coordination import server
 from tests.replica.node.cluster import SESSION_MS, Cluster, eventually
 

@@ -14,7 +14,7 @@ from logstore.wire.apis import APIS, ApiKey
 from logstore.wire.frames import FrameReader, encode_frame
 from logstore.wire.headers import decode_request, encode_response
 from logstore.wire.messages.cluster import api_versions, metadata
-from logstore.wire.remote.settings import RemoteConfig
+from logstore.wire.remote.connections.settings import RemoteConfig
 
 HASTY = RemoteConfig(
     request_timeout_ms=5_000, retry_backoff_ms=1, reconnect_backoff_ms=1, reconnect_backoff_max_ms=4

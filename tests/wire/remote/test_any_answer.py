@@ -75,7 +75,7 @@ from logstore.model import OffsetAndMetadata
 from logstore.wire.apis import APIS, ApiKey
 from logstore.wire.messages.groups.find_coordinator import Coordinator, FindCoordinatorResponse
 from logstore.wire.remote.broker import RemoteBroker
-from logstore.wire.remote.settings import RemoteConfig
+from logstore.wire.remote.connections.settings import RemoteConfig
 from tests.broker.rig import T0, T1, batch_of
 from tests.wire.drawn import Case, Chance
 from tests.wire.remote.peers import Peer, tell_of, topic_id_of

@@ -22,9 +22,9 @@ from logstore.wire.addresses import parse_address
 from logstore.wire.apis import ApiKey
 from logstore.wire.messages.records import fetch
 from logstore.wire.remote.broker import RemoteBroker
-from logstore.wire.remote.codes import code_of_number
-from logstore.wire.remote.fetch_messages import LAST_BY_NAME
-from logstore.wire.remote.following import Links
+from logstore.wire.remote.connections.codes import code_of_number
+from logstore.wire.remote.fetches.following import Links
+from logstore.wire.remote.fetches.messages import LAST_BY_NAME
 from tests.broker.rig import T0, T1, batch_of
 from tests.wire.remote.peers import HASTY, Peer, Silence, tell_of, topic_id_of, versions_response
 from tests.wire.remote.test_listening import ListeningRig

@@ -18,14 +18,14 @@ from logstore.model import TopicPartition
 from logstore.wire.addresses import Address, parse_address
 from logstore.wire.apis import ApiKey
 from logstore.wire.messages.records.fetch import FetchResponse, PartitionResult, TopicResult
-from logstore.wire.remote.codes import code_of_number, why_of_number
-from logstore.wire.remote.fetch_session import FetchSession
-from logstore.wire.remote.loop import Loop
-from logstore.wire.remote.nodes import Dialer
-from logstore.wire.remote.peer import Peer
-from logstore.wire.remote.questions import Reply
-from logstore.wire.remote.scram import ScramClient
-from logstore.wire.remote.settings import RemoteConfig, Sasl
+from logstore.wire.remote.connections.codes import code_of_number, why_of_number
+from logstore.wire.remote.connections.loop import Loop
+from logstore.wire.remote.connections.nodes import Dialer
+from logstore.wire.remote.connections.peer import Peer
+from logstore.wire.remote.connections.questions import Reply
+from logstore.wire.remote.connections.scram import ScramClient
+from logstore.wire.remote.connections.settings import RemoteConfig, Sasl
+from logstore.wire.remote.fetches.consumer_session import FetchSession
 from logstore.wire.remote.translate.records import whole_batches
 from tests.broker.rig import batch_of
 

@@ -42,7 +42,7 @@ from logstore.wire.messages.cluster import api_versions
 from logstore.wire.messages.groups import find_coordinator, heartbeat, join_group, leave_group
 from logstore.wire.messages.records import fetch, list_offsets, produce
 from logstore.wire.remote.broker import RemoteBroker
-from logstore.wire.remote.settings import RemoteConfig
+from logstore.wire.remote.connections.settings import RemoteConfig
 from tests.broker.rig import T0, T1, batch_of
 from tests.replica.node.cluster import eventually
 from tests.wire.remote.peers import HASTY, Peer, Silence, framed, tell_of

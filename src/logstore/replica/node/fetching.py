@@ -33,7 +33,7 @@ from logstore.replica.rules.actions import Fetch
 from logstore.replica.rules.partition_state import Member
 from logstore.schedule import start_thread
 from logstore.warning import warn
-from logstore.wire.remote.following_session import FetchNews
+from logstore.wire.remote.fetches.following_session import FetchNews
 
 MAX_WAIT_MS: Final = 500
 """How long a leader waits for records: Kafka's ``replica.fetch.wait.max.ms``."""

@@ -54,9 +54,9 @@ from logstore.turns import flushed_at_a_time, take_turns
 from logstore.warning import inform, warn
 from logstore.wire.addresses import Address
 from logstore.wire.listener.listener import Listener
-from logstore.wire.remote.dialing import Tls
-from logstore.wire.remote.following import LeaderLink, Links
-from logstore.wire.remote.settings import Sasl, check_sasl
+from logstore.wire.remote.connections.dialing import Tls
+from logstore.wire.remote.connections.settings import Sasl, check_sasl
+from logstore.wire.remote.fetches.following import LeaderLink, Links
 from logstore.wire.security.acls import kept_acls
 from logstore.wire.security.security import protocol_of
 from logstore.wire.security.tls import check_client_tls

@@ -17,10 +17,10 @@ from logstore.broker.requests import (
     MetadataResult,
     TopicsResult,
 )
-from logstore.wire.remote.asking import ask
-from logstore.wire.remote.attempt import Attempt
-from logstore.wire.remote.cluster import AnyNode, Cluster, Controller
-from logstore.wire.remote.questions import RemotePending, Reply, throttle_of
+from logstore.wire.remote.connections.questions import RemotePending, Reply, throttle_of
+from logstore.wire.remote.routing.asking import ask
+from logstore.wire.remote.routing.attempt import Attempt
+from logstore.wire.remote.routing.cluster import AnyNode, Cluster, Controller
 from logstore.wire.remote.translate import topics
 from logstore.wire.remote.translate.translation import Translation
 

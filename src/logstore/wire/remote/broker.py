@@ -103,20 +103,20 @@ from logstore.errors import UsageError
 from logstore.model import TopicPartition
 from logstore.wire.addresses import Address, parse_address
 from logstore.wire.remote.administering import Administering
-from logstore.wire.remote.asking import ask, ask_all, ask_coordinators, pending_of
-from logstore.wire.remote.attempt import Target
-from logstore.wire.remote.cluster import AnyNode, Cluster, Controller
 from logstore.wire.remote.committing import Commit
-from logstore.wire.remote.coordinators import Coordinators, Kind
-from logstore.wire.remote.dialing import Tls
-from logstore.wire.remote.fetching import Fetching
+from logstore.wire.remote.connections.dialing import Tls
+from logstore.wire.remote.connections.loop import Loop
+from logstore.wire.remote.connections.nodes import Dialer
+from logstore.wire.remote.connections.questions import RemotePending
+from logstore.wire.remote.connections.settings import RemoteConfig, Sasl
+from logstore.wire.remote.fetches.fetching import Fetching
 from logstore.wire.remote.keeping import Keeping
-from logstore.wire.remote.loop import Loop
-from logstore.wire.remote.nodes import Dialer
-from logstore.wire.remote.questions import RemotePending
-from logstore.wire.remote.settings import RemoteConfig, Sasl
-from logstore.wire.remote.sharing import ShareMembers
-from logstore.wire.remote.split import Split
+from logstore.wire.remote.routing.asking import ask, ask_all, ask_coordinators, pending_of
+from logstore.wire.remote.routing.attempt import Target
+from logstore.wire.remote.routing.cluster import AnyNode, Cluster, Controller
+from logstore.wire.remote.routing.coordinators import Coordinators, Kind
+from logstore.wire.remote.routing.split import Split
+from logstore.wire.remote.shares.sharing import ShareMembers
 from logstore.wire.remote.translate import (
     consumer_groups,
     groups,

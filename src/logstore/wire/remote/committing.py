@@ -12,10 +12,10 @@ from logstore.broker.codes import ErrorCode
 from logstore.broker.committing import IS_OF_ANOTHER
 from logstore.broker.requests import MetadataRequest, MetadataResult, OffsetCommitRequest, OffsetCommitResult
 from logstore.model import TopicPartition
-from logstore.wire.remote.asking import ask
-from logstore.wire.remote.attempt import Target
-from logstore.wire.remote.cluster import AnyNode, Cluster
-from logstore.wire.remote.questions import RemotePending
+from logstore.wire.remote.connections.questions import RemotePending
+from logstore.wire.remote.routing.asking import ask
+from logstore.wire.remote.routing.attempt import Target
+from logstore.wire.remote.routing.cluster import AnyNode, Cluster
 from logstore.wire.remote.translate import groups
 from logstore.wire.remote.translate.topics import METADATA
 

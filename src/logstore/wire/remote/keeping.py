@@ -16,7 +16,7 @@ from typing import Final
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.groups.requests import Heartbeat, JoinGroup, JoinGroupResult
-from logstore.wire.remote.loop import Loop, Timer
+from logstore.wire.remote.connections.loop import Loop, Timer
 
 LONGEST_SESSION_MS: Final = 45_000
 """What ``session.timeout.ms`` of Kafka's clients is by default: a member that has died is missed after it."""

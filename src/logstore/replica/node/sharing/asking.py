@@ -15,7 +15,7 @@ from logstore.replica.coordination.interface import View
 from logstore.replica.node.peers import Peers
 from logstore.replica.node.telling import SHARE_STATES, leader_of
 from logstore.schedule import Scheduler, Task
-from logstore.wire.remote.codes import NOT_YET
+from logstore.wire.remote.connections.codes import NOT_YET
 from logstore.wire.remote.translate import share_states
 from logstore.wire.remote.translate.translation import Translation
 

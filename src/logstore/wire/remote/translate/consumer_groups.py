@@ -17,7 +17,7 @@ from logstore.broker.consumer_groups.requests import (
 from logstore.wire.apis import ApiKey
 from logstore.wire.messages.groups import consumer_group_describe, consumer_group_heartbeat
 from logstore.wire.messages.parts import Assignment
-from logstore.wire.remote.codes import code_of_number, why_of_number
+from logstore.wire.remote.connections.codes import code_of_number, why_of_number
 from logstore.wire.remote.translate.translation import Translation
 
 

@@ -48,9 +48,9 @@ from logstore.wire.messages.groups import (
     sync_group,
 )
 from logstore.wire.messages.transactions import txn_offset_commit
-from logstore.wire.remote.codes import code_of_number, why_of_number
-from logstore.wire.remote.nodes import Lane
-from logstore.wire.remote.questions import ANY_VERSION
+from logstore.wire.remote.connections.codes import code_of_number, why_of_number
+from logstore.wire.remote.connections.nodes import Lane
+from logstore.wire.remote.connections.questions import ANY_VERSION
 from logstore.wire.remote.translate.translation import Translation, by_topic, codes_of
 
 _BY_NAME: Final = 9

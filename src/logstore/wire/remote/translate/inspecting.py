@@ -18,8 +18,8 @@ from logstore.model import ActiveProducer, TopicPartition
 from logstore.wire.apis import ApiKey
 from logstore.wire.messages.cluster import describe_log_dirs
 from logstore.wire.messages.transactions import describe_producers, write_txn_markers
-from logstore.wire.remote.codes import code_of_number, why_of_number
-from logstore.wire.remote.nodes import Lane
+from logstore.wire.remote.connections.codes import code_of_number, why_of_number
+from logstore.wire.remote.connections.nodes import Lane
 from logstore.wire.remote.translate.translation import Answers, Translation, by_topic, partition_of
 
 _LEFT_OUT: Final = "the broker's answer says nothing of it"

@@ -11,8 +11,8 @@ from logstore.model import TopicPartition
 from logstore.wire.apis import ApiKey
 from logstore.wire.messages.cluster import alter_partition_reassignments as altering
 from logstore.wire.messages.cluster import list_partition_reassignments as listing
-from logstore.wire.remote.codes import code_of_number, why_of_number
-from logstore.wire.remote.nodes import Lane
+from logstore.wire.remote.connections.codes import code_of_number, why_of_number
+from logstore.wire.remote.connections.nodes import Lane
 from logstore.wire.remote.translate.translation import Translation, by_topic
 
 _TIMEOUT_MS: Final = 30_000

@@ -16,7 +16,7 @@ from logstore.broker.quotas.requests import (
 )
 from logstore.wire.apis import ApiKey
 from logstore.wire.messages.quotas import alter_client_quotas, describe_client_quotas
-from logstore.wire.remote.codes import code_of_number, why_of_number
+from logstore.wire.remote.connections.codes import code_of_number, why_of_number
 from logstore.wire.remote.translate.translation import Translation
 
 _KNOWN: Final = frozenset({"user", "client-id"})

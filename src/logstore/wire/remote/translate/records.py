@@ -29,8 +29,8 @@ from logstore.wire.messages.records import (
     offset_for_leader_epoch,
     produce,
 )
-from logstore.wire.remote.codes import code_of_number, why_of_number
-from logstore.wire.remote.nodes import Lane
+from logstore.wire.remote.connections.codes import code_of_number, why_of_number
+from logstore.wire.remote.connections.nodes import Lane
 from logstore.wire.remote.translate.translation import Answers, Translation, by_topic, partition_of
 
 LEFT_OUT: Final = "the broker has left the partition out of its answer"
@@ -113,7 +113,7 @@ PRODUCE: Final = Translation(
 )
 
 
-# Fetch: the batches in what comes. Sessions are of their own (:mod:`~logstore.wire.remote.fetch_session`)
+# Fetch: the batches in what comes. Sessions have a room of their own, ``fetches``.
 
 
 def whole_batches(data: Bytes, offset: int) -> tuple[Bytes, int]:

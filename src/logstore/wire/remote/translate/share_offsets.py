@@ -23,7 +23,7 @@ from logstore.wire.messages.shares import (
     delete_share_group_offsets,
     describe_share_group_offsets,
 )
-from logstore.wire.remote.codes import code_of_number, why_of_number
+from logstore.wire.remote.connections.codes import code_of_number, why_of_number
 from logstore.wire.remote.translate.translation import Translation, by_topic, codes_of
 
 

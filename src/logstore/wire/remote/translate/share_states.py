@@ -21,8 +21,8 @@ from logstore.wire.messages.shares import (
 )
 from logstore.wire.messages.shares.initialize_share_group_state import BEGINS_ANEW
 from logstore.wire.messages.shares.kept import Partition, StateBatch, Topic
-from logstore.wire.remote.codes import code_of_number
-from logstore.wire.remote.nodes import Lane
+from logstore.wire.remote.connections.codes import code_of_number
+from logstore.wire.remote.connections.nodes import Lane
 from logstore.wire.remote.translate.translation import Translation
 
 I = TypeVar("I")  # noqa: E741 - an item

@@ -41,8 +41,8 @@ from logstore.wire.messages.shares import (
     share_group_heartbeat,
 )
 from logstore.wire.messages.topics import incremental_alter_configs
-from logstore.wire.remote.codes import code_of_number, why_of_number
-from logstore.wire.remote.nodes import Lane
+from logstore.wire.remote.connections.codes import code_of_number, why_of_number
+from logstore.wire.remote.connections.nodes import Lane
 from logstore.wire.remote.translate.records import whole_batches
 from logstore.wire.remote.translate.translation import Translation
 

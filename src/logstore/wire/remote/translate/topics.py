@@ -40,8 +40,8 @@ from logstore.wire.messages.topics import (
     describe_configs,
     incremental_alter_configs,
 )
-from logstore.wire.remote.codes import code_of_number, why_of_number
-from logstore.wire.remote.nodes import Lane
+from logstore.wire.remote.connections.codes import code_of_number, why_of_number
+from logstore.wire.remote.connections.nodes import Lane
 from logstore.wire.remote.translate.translation import Translation
 
 _TOPIC: Final = 2

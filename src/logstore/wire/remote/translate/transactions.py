@@ -29,8 +29,8 @@ from logstore.wire.messages.transactions import (
     init_producer_id,
     list_transactions,
 )
-from logstore.wire.remote.codes import code_of_number, why_of_number
-from logstore.wire.remote.peer import Peer
+from logstore.wire.remote.connections.codes import code_of_number, why_of_number
+from logstore.wire.remote.connections.peer import Peer
 from logstore.wire.remote.translate.translation import Translation, by_topic, codes_of
 
 _NO_TRANSACTION_MS: Final = 60_000

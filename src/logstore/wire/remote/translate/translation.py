@@ -10,9 +10,9 @@ from typing import Any, Generic, TypeVar
 from logstore.broker.codes import ErrorCode
 from logstore.model import TopicPartition
 from logstore.wire.apis import ApiKey
-from logstore.wire.remote.nodes import Lane
-from logstore.wire.remote.peer import Peer
-from logstore.wire.remote.questions import ANY_VERSION, Reply
+from logstore.wire.remote.connections.nodes import Lane
+from logstore.wire.remote.connections.peer import Peer
+from logstore.wire.remote.connections.questions import ANY_VERSION, Reply
 
 Q = TypeVar("Q")
 R = TypeVar("R")

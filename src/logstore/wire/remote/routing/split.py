@@ -10,10 +10,10 @@ from typing import Any, Generic, TypeVar
 from logstore.broker.codes import ErrorCode
 from logstore.broker.requests import NO_EPOCH
 from logstore.model import TopicPartition
-from logstore.wire.remote.cluster import Cluster, Leader
-from logstore.wire.remote.codes import ABOUT_EPOCHS, STALE
-from logstore.wire.remote.nodes import Node
-from logstore.wire.remote.questions import Question, RemotePending, Reply, throttle_of
+from logstore.wire.remote.connections.codes import ABOUT_EPOCHS, STALE
+from logstore.wire.remote.connections.nodes import Node
+from logstore.wire.remote.connections.questions import Question, RemotePending, Reply, throttle_of
+from logstore.wire.remote.routing.cluster import Cluster, Leader
 from logstore.wire.remote.translate.translation import Translation
 
 Q = TypeVar("Q")

@@ -13,13 +13,19 @@ from logstore.broker.requests import FetchPartition, FetchRequest
 from logstore.model import TopicPartition
 from logstore.wire.addresses import Address
 from logstore.wire.apis import ApiKey
-from logstore.wire.remote.dialing import Tls
-from logstore.wire.remote.fetch_messages import LAST_BY_NAME
-from logstore.wire.remote.following_session import FetchNews, FollowingSession
-from logstore.wire.remote.loop import Loop
-from logstore.wire.remote.nodes import Dialer, Lane, Node
-from logstore.wire.remote.questions import ANY_VERSION, Question, RemotePending, Reply, throttle_of
-from logstore.wire.remote.settings import RemoteConfig, RenewedSasl, Sasl
+from logstore.wire.remote.connections.dialing import Tls
+from logstore.wire.remote.connections.loop import Loop
+from logstore.wire.remote.connections.nodes import Dialer, Lane, Node
+from logstore.wire.remote.connections.questions import (
+    ANY_VERSION,
+    Question,
+    RemotePending,
+    Reply,
+    throttle_of,
+)
+from logstore.wire.remote.connections.settings import RemoteConfig, RenewedSasl, Sasl
+from logstore.wire.remote.fetches.following_session import FetchNews, FollowingSession
+from logstore.wire.remote.fetches.messages import LAST_BY_NAME
 from logstore.wire.remote.translate.translation import Translation
 
 Q = TypeVar("Q")

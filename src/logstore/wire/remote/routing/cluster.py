@@ -22,10 +22,10 @@ from logstore.model import TopicPartition
 from logstore.wire.addresses import Address
 from logstore.wire.apis import ApiKey
 from logstore.wire.messages.cluster.metadata import MetadataRequest, MetadataResponse, TopicWanted
-from logstore.wire.remote.attempt import Attempt, Target
-from logstore.wire.remote.codes import code_of_number
-from logstore.wire.remote.nodes import Dialer, Lane, Node
-from logstore.wire.remote.questions import Reply
+from logstore.wire.remote.connections.codes import code_of_number
+from logstore.wire.remote.connections.nodes import Dialer, Lane, Node
+from logstore.wire.remote.connections.questions import Reply
+from logstore.wire.remote.routing.attempt import Attempt, Target
 
 _CONTROLLER_SECONDS: Final = 1.0
 """For so long a controller is taken for the one that it was."""

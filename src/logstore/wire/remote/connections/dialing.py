@@ -17,7 +17,7 @@ from logstore.format.names import SHARED_NAME
 from logstore.own_sockets import keep_from_children
 from logstore.unix_sockets import short_name
 from logstore.wire.addresses import Address
-from logstore.wire.remote.loop import READ, WRITE, Loop
+from logstore.wire.remote.connections.loop import READ, WRITE, Loop
 
 _UNDER_WAY: Final = frozenset({errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EALREADY, errno.EINTR})
 

@@ -21,7 +21,7 @@ from logstore.broker.requests import (
 from logstore.format.messages.fields import NO_UUID
 from logstore.model import Isolation
 from logstore.wire.messages.records import fetch
-from logstore.wire.remote.codes import code_of_number, why_of_number
+from logstore.wire.remote.connections.codes import code_of_number, why_of_number
 from logstore.wire.remote.translate.records import READ_COMMITTED, whole_batches
 
 LAST_BY_NAME: Final = 12

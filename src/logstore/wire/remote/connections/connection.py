@@ -26,12 +26,12 @@ from logstore.model import Bytes
 from logstore.wire.addresses import Address
 from logstore.wire.frames import FrameReader, encode_frame
 from logstore.wire.headers import decode_response, encode_request
-from logstore.wire.remote.dialing import Dialing, Tls
-from logstore.wire.remote.greeting import Greeting
-from logstore.wire.remote.loop import READ, WRITE, Loop, Timer
-from logstore.wire.remote.peer import Peer
-from logstore.wire.remote.questions import Question, Reply
-from logstore.wire.remote.settings import RemoteConfig, RenewedSasl, Sasl, current_sasl
+from logstore.wire.remote.connections.dialing import Dialing, Tls
+from logstore.wire.remote.connections.greeting import Greeting
+from logstore.wire.remote.connections.loop import READ, WRITE, Loop, Timer
+from logstore.wire.remote.connections.peer import Peer
+from logstore.wire.remote.connections.questions import Question, Reply
+from logstore.wire.remote.connections.settings import RemoteConfig, RenewedSasl, Sasl, current_sasl
 
 _RECEIVED_BYTES: Final = 64 * 1024
 _MOST_PARTS: Final = 64
@@ -69,7 +69,7 @@ class _Sent(NamedTuple):
 
 
 class Connection:
-    """Made by :class:`~logstore.wire.remote.nodes.Node`."""
+    """Made by :class:`~logstore.wire.remote.connections.nodes.Node`."""
 
     def __init__(
         self,

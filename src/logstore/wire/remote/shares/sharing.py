@@ -30,11 +30,11 @@ from logstore.broker.share.requests import (
 from logstore.logdir.group_settings import AUTO_OFFSET_RESET, DEAD_LETTER_TOPIC
 from logstore.model import TopicPartition
 from logstore.warning import inform, warn
-from logstore.wire.remote.asking import Gathered, ask
-from logstore.wire.remote.cluster import Cluster, Leader
-from logstore.wire.remote.coordinators import Coordinators, Kind
-from logstore.wire.remote.questions import RemotePending
-from logstore.wire.remote.share_member import ShareMember
+from logstore.wire.remote.connections.questions import RemotePending
+from logstore.wire.remote.routing.asking import Gathered, ask
+from logstore.wire.remote.routing.cluster import Cluster, Leader
+from logstore.wire.remote.routing.coordinators import Coordinators, Kind
+from logstore.wire.remote.shares.share_member import ShareMember
 from logstore.wire.remote.translate import shares
 from logstore.wire.remote.translate.shares import Beat, Configure, Configured
 

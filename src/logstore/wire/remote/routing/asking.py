@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from logstore.broker.codes import ErrorCode
-from logstore.wire.remote.attempt import Attempt, Target
-from logstore.wire.remote.cluster import Cluster, OneNode
-from logstore.wire.remote.coordinators import Coordinators, Kind
-from logstore.wire.remote.nodes import Node
-from logstore.wire.remote.questions import RemotePending, Reply, throttle_of
+from logstore.wire.remote.connections.nodes import Node
+from logstore.wire.remote.connections.questions import RemotePending, Reply, throttle_of
+from logstore.wire.remote.routing.attempt import Attempt, Target
+from logstore.wire.remote.routing.cluster import Cluster, OneNode
+from logstore.wire.remote.routing.coordinators import Coordinators, Kind
 from logstore.wire.remote.translate.translation import Translation
 
 Q = TypeVar("Q")

@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from logstore.broker.codes import ErrorCode
-from logstore.wire.remote.codes import LOST, NOT_HERE, NOT_YET
-from logstore.wire.remote.loop import Loop
-from logstore.wire.remote.nodes import Dialer, Lane, Node
-from logstore.wire.remote.peer import Peer
-from logstore.wire.remote.questions import ANY_VERSION, Question, Reply
-from logstore.wire.remote.settings import RemoteConfig
+from logstore.wire.remote.connections.codes import LOST, NOT_HERE, NOT_YET
+from logstore.wire.remote.connections.loop import Loop
+from logstore.wire.remote.connections.nodes import Dialer, Lane, Node
+from logstore.wire.remote.connections.peer import Peer
+from logstore.wire.remote.connections.questions import ANY_VERSION, Question, Reply
+from logstore.wire.remote.connections.settings import RemoteConfig
 
 _ASK_ANOTHER_MS: Final = 500
 """A broker that has not answered in this time is perhaps stopped."""

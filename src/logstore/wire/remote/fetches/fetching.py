@@ -22,12 +22,18 @@ from logstore.broker.codes import ErrorCode
 from logstore.broker.requests import NO_EPOCH, FetchedPartition, FetchPartition, FetchRequest, FetchResult
 from logstore.model import TopicPartition
 from logstore.wire.apis import ApiKey
-from logstore.wire.remote.cluster import Cluster, Leader
-from logstore.wire.remote.codes import ABOUT_EPOCHS, STALE
-from logstore.wire.remote.fetch_messages import LAST_BY_NAME
-from logstore.wire.remote.fetch_session import FetchSession
-from logstore.wire.remote.nodes import Lane, Node
-from logstore.wire.remote.questions import ANY_VERSION, Question, RemotePending, Reply, throttle_of
+from logstore.wire.remote.connections.codes import ABOUT_EPOCHS, STALE
+from logstore.wire.remote.connections.nodes import Lane, Node
+from logstore.wire.remote.connections.questions import (
+    ANY_VERSION,
+    Question,
+    RemotePending,
+    Reply,
+    throttle_of,
+)
+from logstore.wire.remote.fetches.consumer_session import FetchSession
+from logstore.wire.remote.fetches.messages import LAST_BY_NAME
+from logstore.wire.remote.routing.cluster import Cluster, Leader
 
 _LONGEST_WAIT_MS: Final = 5_000
 

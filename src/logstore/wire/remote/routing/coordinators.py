@@ -13,11 +13,11 @@ from typing import Final
 from logstore.broker.codes import ErrorCode
 from logstore.wire.apis import ApiKey
 from logstore.wire.messages.groups.find_coordinator import Coordinator, FindCoordinatorRequest
-from logstore.wire.remote.attempt import Attempt, Target
-from logstore.wire.remote.cluster import AnyNode, Cluster
-from logstore.wire.remote.codes import code_of_number, why_of_number
-from logstore.wire.remote.nodes import Node
-from logstore.wire.remote.questions import Reply
+from logstore.wire.remote.connections.codes import code_of_number, why_of_number
+from logstore.wire.remote.connections.nodes import Node
+from logstore.wire.remote.connections.questions import Reply
+from logstore.wire.remote.routing.attempt import Attempt, Target
+from logstore.wire.remote.routing.cluster import AnyNode, Cluster
 
 _FIRST_VERSION: Final = 4
 """From it on one request asks for many."""

@@ -21,11 +21,11 @@ from typing import Final
 
 from logstore.broker.codes import ErrorCode
 from logstore.wire.addresses import Address
-from logstore.wire.remote.connection import Connection
-from logstore.wire.remote.dialing import Tls
-from logstore.wire.remote.loop import Loop
-from logstore.wire.remote.questions import Question
-from logstore.wire.remote.settings import RemoteConfig, RenewedSasl, Sasl
+from logstore.wire.remote.connections.connection import Connection
+from logstore.wire.remote.connections.dialing import Tls
+from logstore.wire.remote.connections.loop import Loop
+from logstore.wire.remote.connections.questions import Question
+from logstore.wire.remote.connections.settings import RemoteConfig, RenewedSasl, Sasl
 
 _CHANCE: Final = 0.2
 _MOST_POLLS: Final = 512

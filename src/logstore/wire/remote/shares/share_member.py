@@ -34,11 +34,11 @@ from logstore.broker.share.requests import (
     TopicIdPartition,
 )
 from logstore.model import TopicPartition
-from logstore.wire.remote.asking import Gathered, ask
-from logstore.wire.remote.cluster import Cluster, Leader, OneNode
-from logstore.wire.remote.codes import STALE
-from logstore.wire.remote.nodes import Node
-from logstore.wire.remote.questions import RemotePending
+from logstore.wire.remote.connections.codes import STALE
+from logstore.wire.remote.connections.nodes import Node
+from logstore.wire.remote.connections.questions import RemotePending
+from logstore.wire.remote.routing.asking import Gathered, ask
+from logstore.wire.remote.routing.cluster import Cluster, Leader, OneNode
 from logstore.wire.remote.translate import shares
 from logstore.wire.remote.translate.shares import LAST_EPOCH, AcknowledgeInSession, FetchInSession
 from logstore.wire.remote.translate.translation import Translation

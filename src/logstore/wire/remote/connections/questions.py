@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Promise, T
-from logstore.wire.remote.peer import Peer
+from logstore.wire.remote.connections.peer import Peer
 
 ANY_VERSION: Final = 32_767
 

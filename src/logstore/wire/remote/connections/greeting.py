@@ -19,9 +19,9 @@ from logstore.wire.headers import decode_response, encode_request
 from logstore.wire.messages.cluster.api_versions import SOFTWARE, ApiVersionsRequest, ApiVersionsResponse
 from logstore.wire.messages.security.sasl_authenticate import SaslAuthenticateRequest
 from logstore.wire.messages.security.sasl_handshake import SaslHandshakeRequest
-from logstore.wire.remote.peer import Peer
-from logstore.wire.remote.scram import ScramClient
-from logstore.wire.remote.settings import Sasl
+from logstore.wire.remote.connections.peer import Peer
+from logstore.wire.remote.connections.scram import ScramClient
+from logstore.wire.remote.connections.settings import Sasl
 
 _UNSUPPORTED: Final = 35
 _BAD_MECHANISM: Final = 33

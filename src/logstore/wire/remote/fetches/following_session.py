@@ -13,8 +13,9 @@ from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.requests import FetchedPartition, FetchPartition, FetchRequest
 from logstore.model import TopicPartition
 from logstore.wire.messages.records import fetch
-from logstore.wire.remote.codes import code_of_number, why_of_number
-from logstore.wire.remote.fetch_messages import (
+from logstore.wire.remote.connections.codes import code_of_number, why_of_number
+from logstore.wire.remote.connections.questions import Reply
+from logstore.wire.remote.fetches.messages import (
     LAST_BY_NAME,
     Seen,
     SessionNumbers,
@@ -22,7 +23,6 @@ from logstore.wire.remote.fetch_messages import (
     message_of,
     why_nonsense,
 )
-from logstore.wire.remote.questions import Reply
 from logstore.wire.remote.translate.records import LEFT_OUT
 
 

@@ -1,0 +1,1 @@
+"""Fetches of consumers and of followers, and their sessions."""

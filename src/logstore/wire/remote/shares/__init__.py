@@ -1,0 +1,1 @@
+"""Members of share groups, and their sessions."""
