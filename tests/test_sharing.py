@@ -246,7 +246,7 @@ def test_an_owner_makes_a_socket_again_that_was_removed(tmp_path, monkeypatch, c
 def test_a_process_that_does_not_share(tmp_path):
     path = tmp_path / "store"
     with logstore.open(path):
-        with pytest.raises(RetriableError, match="socket"):
+        with pytest.raises(RetriableError, match=r"socket.* is held by this process"):
             logstore.open_or_connect(path, request_timeout_ms=200)
         with pytest.raises(RetriableError):
             logstore.connect(path, request_timeout_ms=200)

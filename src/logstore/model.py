@@ -415,8 +415,8 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 IS_COPY: Final = (
-    "it is a copy of a leader's log, and takes only what is copied; when that has ended, "
-    "log.set_role(Role.ALONE) makes it the store's own"
+    "it is a copy of a leader's log, and takes only what is copied; promote() of what copies it makes it the "
+    "store's own, and so does log.set_role(Role.ALONE) when nothing copies any more"
 )
 """Why nothing else is appended to a follower's log."""
 IS_REPLICA: Final = (

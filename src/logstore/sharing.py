@@ -19,7 +19,7 @@ from typing import Any, Final
 from logstore.arguments import plain_text
 from logstore.config import StoreConfig
 from logstore.connected import RemoteConfig, RemoteStore
-from logstore.errors import FencedError, LockedError, LogstoreError
+from logstore.errors import FencedError, LockedError, LogstoreError, RetriableError
 from logstore.files import OsFiles, PathLike, check_path
 from logstore.format.names import SHARED_NAME
 from logstore.logdir.quotas import check_client_name
@@ -79,10 +79,23 @@ def open_or_connect(
     shared = SharedStore(name, plain_text(client_id), config, listener, RemoteConfig(**settings))
     try:
         shared.check()
-    except BaseException:
+    except BaseException as error:
         shared.close()
+        if type(error) is RetriableError:
+            raise RetriableError(f"{error}{_holder_of(shared.path)}") from None
         raise
     return shared
+
+
+def _holder_of(path: str) -> str:
+    """Which process has a directory, as the end of an error."""
+    try:
+        OsFiles().lock(f"{path}/{LOCK_NAME}").release()
+    except LockedError as error:
+        return f" ({error.held})"
+    except LogstoreError:
+        pass  # what was tried says enough
+    return ""
 
 
 class SharedStore(RemoteStore):
