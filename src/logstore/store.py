@@ -1158,8 +1158,14 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         directory.check_open()
         has_offsets = OFFSETS_TOPIC in directory.topic_names()
         committed = self._committed_offsets() if has_offsets else None
+        listeners = [each for each in list(self._listeners) if not each.is_closed]
         return read_metrics(
-            directory, self._broker, committed, self._counted_clients(), self._described_queues
+            directory,
+            self._broker,
+            committed,
+            self._counted_clients(),
+            self._described_queues,
+            listeners,
         )
 
     def _described_queues(self) -> Sequence[DescribedShareGroup]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import socket
+import time
 
 import pytest
 
 import logstore
 from logstore._version import DISTRIBUTION
 from logstore.config import StoreConfig, TopicConfig
+from logstore.connected import Sasl
 from logstore.errors import CorruptionError, LogstoreError, StorageError, UsageError
 from logstore.files import OsFiles
 from logstore.metrics.declared import TABLE, Kind
@@ -97,6 +100,37 @@ def work(world):
     world.look()
 
 
+@contextlib.contextmanager
+def turned_away(listener):
+    """One client has the only place of a listener, and the next one is turned away."""
+    host, port = listener.address.split(":")
+    with socket.create_connection((host, int(port))):
+        while not listener.connection_count:
+            time.sleep(0.001)
+        with socket.create_connection((host, int(port)), timeout=10) as other:
+            assert other.recv(1) == b""
+        yield
+
+
+def log_in(listener, password):
+    """Connect as alice."""
+    return logstore.connect(
+        listener.address, sasl=Sasl(username="alice", password=password, mechanism="PLAIN")
+    )
+
+
+def clients(world):
+    """Of a listener: one with a wrong password, and one too many."""
+    world.store.users.set_password("alice", "pw")
+    with world.store.listen(sasl_enabled_mechanisms="PLAIN", max_connections=1) as listener:
+        with pytest.raises(UsageError, match="refuses user"), log_in(listener, "wrong") as shop:
+            shop.check()
+        while listener.connection_count:
+            time.sleep(0.001)
+        with turned_away(listener):
+            world.look()
+
+
 def faults(world):
     log = world.store.create_topic("f")[0]
     world.files.fail(FAULTS["ENOSPC"], kinds=["write"], path=".log")
@@ -150,6 +184,7 @@ def damage(world):
 @pytest.mark.damaged
 def test_each_metric_moves(world, tmp_path):
     work(world)
+    clients(world)
     faults(world)
     with contextlib.suppress(LogstoreError):
         world.store.close()

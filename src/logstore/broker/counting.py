@@ -4,7 +4,7 @@ A request counts once, when its result is there: one that waits for records, or 
 takes the result. It has an error if any of its partitions, topics or members has one; the first counts.
 What a listener refuses to a client does not come here: of that only the error counts.
 
-Lock: :class:`RequestCounts` has one, held for single additions.
+Lock: :class:`RequestCounts` and :class:`ConnectionCounts` have one each, held for single additions.
 """
 
 from __future__ import annotations
@@ -71,6 +71,22 @@ class RequestCounts:
         """How many requests had an error, by api and the name of the error's code."""
         with self._lock:
             return dict(self._errors)
+
+
+class ConnectionCounts:
+    """Who came to one listener. Its thread changes the first two."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.accepted_count = 0
+        self.turned_away_count = 0
+        """Because there were as many as it lets in."""
+        self.failed_login_count = 0
+
+    def note_failed_login(self) -> None:
+        """A client did not prove to be who it claims to be."""
+        with self._lock:
+            self.failed_login_count += 1
 
 
 class _Counts(Protocol):

@@ -125,6 +125,21 @@ TABLE: Final[tuple[Metric, ...]] = (
         "The delays that answers told their clients, because a [quota](quotas.md) was exceeded.",
         ("api",),
     ),
+    # Listeners
+    _gauge("listener_connections", "{connection}", "Clients that are connected now.", ("listener",)),
+    _counter("listener_accepted_connections", "{connection}", "Clients that were let in.", ("listener",)),
+    _counter(
+        "listener_refused_connections",
+        "{connection}",
+        "Clients that were turned away because `max_connections` others were there.",
+        ("listener",),
+    ),
+    _counter(
+        "listener_failed_logins",
+        "{login}",
+        "Logins that failed, also by a certificate. The [audit log](security.md) has who and why.",
+        ("listener",),
+    ),
     # Producers
     _counter("producer_delivered_records", "{record}", "Records that producers have delivered."),
     _counter("producer_delivered_bytes", "By", "Bytes of the batches delivered."),

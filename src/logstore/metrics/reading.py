@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from logstore.broker.codes import ErrorCode
+from logstore.broker.counting import ConnectionCounts
 from logstore.broker.groups.states import State
 from logstore.broker.local import LocalBroker
 from logstore.broker.offsets.committed import CommittedOffsets
@@ -54,12 +55,26 @@ _COUNTED: Final = {
 _TIMES: Final = ("write_seconds", "flush_seconds", "compaction_seconds")
 
 
+class Listening(Protocol):
+    """What lets clients in."""
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def connection_count(self) -> int: ...
+
+    @property
+    def counts(self) -> ConnectionCounts: ...
+
+
 def read_metrics(
     directory: Directory,
     broker: LocalBroker | None,
     committed: CommittedOffsets | None,
     clients: ClientCounts,
     queues: Callable[[], Sequence[DescribedShareGroup]],
+    listeners: Iterable[Listening],
 ) -> Metrics:
     """The metrics of a store now. ``broker`` is None if no client was made, ``committed`` if no offset was
     ever committed. ``queues`` describes them."""
@@ -71,6 +86,8 @@ def read_metrics(
     reader.read_clients(clients)
     if broker is not None:
         reader.read_requests(broker)
+    for each in listeners:
+        reader.read_listener(each)
     reader.read_queues(queues)
     return reader.result()
 
@@ -177,6 +194,13 @@ class _Reader:
             self._put("request_errors", count, api, error)
         for api, seconds in broker.requests.throttle_seconds.items():
             self._put("throttle_seconds", seconds, api)
+
+    def read_listener(self, listener: Listening) -> None:
+        name, counts = listener.address, listener.counts
+        self._put("listener_connections", listener.connection_count, name)
+        self._put("listener_accepted_connections", counts.accepted_count, name)
+        self._put("listener_refused_connections", counts.turned_away_count, name)
+        self._put("listener_failed_logins", counts.failed_login_count, name)
 
     def read_clients(self, clients: ClientCounts) -> None:
         producers, buffered_bytes = clients.producers()

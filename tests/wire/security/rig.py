@@ -17,6 +17,7 @@ from logstore.wire.handlers.security import (
     sasl_authenticate,
     sasl_handshake,
 )
+from logstore.wire.security.audit import note_failed_login
 
 PASSWORD = "correct horse, battery = staple ß"
 
@@ -94,6 +95,9 @@ class Connection:
 
     def allows(self, operation, resource_type, name):
         return self.security.allows(self.principal, self.host, operation, resource_type, name)
+
+    def note_failed_login(self, claimed, mechanism, reason):
+        note_failed_login(claimed, self.host, mechanism, reason)
 
     def allows_cluster(self, operation):
         return self.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME)

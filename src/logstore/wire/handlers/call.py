@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from logstore.broker.broker import Broker
 from logstore.broker.codes import ErrorCode
-from logstore.broker.counting import RequestCounts
+from logstore.broker.counting import ConnectionCounts, RequestCounts
 from logstore.broker.pending import Pending
 from logstore.broker.requests import Reassignment
 from logstore.broker.share.kept import ShareStates
@@ -22,6 +22,7 @@ from logstore.wire.handlers.fetch_sessions import FetchSessions
 from logstore.wire.handlers.settings import ListenerConfig
 from logstore.wire.handlers.share_sessions import ShareSessions
 from logstore.wire.security.acls import Acls
+from logstore.wire.security.audit import note_failed_login
 from logstore.wire.security.sasl import SaslServer
 from logstore.wire.security.security import Security
 from logstore.wire.security.users import Users
@@ -198,6 +199,8 @@ class Node:
     )
     requests: RequestCounts = field(default_factory=RequestCounts)
     """Where what was refused counts."""
+    connections: ConnectionCounts = field(default_factory=ConnectionCounts)
+    """Who came to this listener, and was not let in."""
     store_path: str = ""
     """Where the files are. No error tells clients of it."""
 
@@ -250,6 +253,11 @@ class Call:
     def acls(self) -> Acls | None:
         """None if everyone may do everything."""
         return self.node.security.acls
+
+    def note_failed_login(self, claimed: str | None, mechanism: str | None, reason: str) -> None:
+        """The client did not prove to be who it claims to be; None if it has not even come to that."""
+        self.node.connections.note_failed_login()
+        note_failed_login(claimed, self.host, mechanism, reason)
 
     @property
     def session_lifetime_ms(self) -> int:

@@ -41,7 +41,6 @@ from logstore.wire.listener.login import MAX_BYTES_BEFORE, Login
 from logstore.wire.listener.transport import TlsTransport, Transport, pieces_of
 from logstore.wire.listener.watch import Watch
 from logstore.wire.listener.workers import Workers
-from logstore.wire.security.audit import note_failed_login
 
 _CHUNK_BYTES: Final = 64 * 1024
 _LARGEST_CHUNK_BYTES: Final = 256 * 1024
@@ -199,7 +198,7 @@ class Connection:
             reason = error.verify_message
         inform("the connection of %s is closed: TLS: %s", self.call.host, reason)
         if isinstance(error, ssl.SSLCertVerificationError) or reason == _NO_CERTIFICATE:
-            note_failed_login(None, self.call.host, "TLS", reason)
+            self.call.note_failed_login(None, "TLS", reason)
 
     def _park(self, park: _Park) -> bool:
         """Returns whether there is still something to wait for."""

@@ -16,7 +16,7 @@ from typing import Final, Protocol, Self
 
 from logstore import unix_sockets
 from logstore.broker.broker import Broker
-from logstore.broker.counting import RequestCounts
+from logstore.broker.counting import ConnectionCounts, RequestCounts
 from logstore.broker.quotas.precedence import ANONYMOUS, Client
 from logstore.broker.share.kept import ShareStates
 from logstore.errors import RetriableError, UsageError
@@ -210,6 +210,16 @@ class Listener(BoundToProcess):
         return bool(self._address.path) and unix_sockets.file_at(self._address.path) is None
 
     @property
+    def is_closed(self) -> bool:
+        """Whether nobody is let in any more."""
+        return self._is_closed
+
+    @property
+    def counts(self) -> ConnectionCounts:
+        """Who has come so far."""
+        return self._node.connections
+
+    @property
     def connection_count(self) -> int:
         """How many clients are connected."""
         return len(self._connections)
@@ -230,8 +240,10 @@ class Listener(BoundToProcess):
                 if is_due(self._warned_at, "turned away"):
                     count = len(self._connections)
                     warn("a client is turned away: %d are connected (max_connections)", count)
+                self.counts.turned_away_count += 1
                 connected.close()
                 continue
+            self.counts.accepted_count += 1
             self._welcome(connected, peer)
 
     def _welcome(self, connected: socket.socket, peer: object) -> None:

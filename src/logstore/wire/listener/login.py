@@ -14,7 +14,6 @@ from logstore.model import Bytes
 from logstore.wire.apis import ApiKey
 from logstore.wire.frames import encode_frame
 from logstore.wire.handlers.call import Call
-from logstore.wire.security.audit import note_failed_login
 from logstore.wire.security.names import principal_of
 from logstore.wire.security.sasl import MAX_AUTH_BYTES
 
@@ -93,7 +92,7 @@ class Login:
         try:
             answer = sasl.evaluate(bytes(frame))
         except UsageError as error:
-            note_failed_login(self._call.principal, self._call.host, sasl.mechanism, str(error))
+            self._call.note_failed_login(self._call.principal, sasl.mechanism, str(error))
             return []
         self.note_step()
         return encode_frame([answer])

@@ -10,7 +10,6 @@ from logstore.wire.messages.security.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
 )
-from logstore.wire.security.audit import note_failed_login
 
 
 def answer(call: Call, request: SaslAuthenticateRequest, version: int) -> SaslAuthenticateResponse:
@@ -23,7 +22,7 @@ def answer(call: Call, request: SaslAuthenticateRequest, version: int) -> SaslAu
     try:
         auth_bytes = sasl.evaluate(request.auth_bytes)
     except UsageError as error:
-        note_failed_login(sasl.claimed, call.host, sasl.mechanism, str(error))
+        call.note_failed_login(sasl.claimed, sasl.mechanism, str(error))
         code = ErrorCode.SASL_AUTHENTICATION_FAILED if is_begun else ErrorCode.ILLEGAL_SASL_STATE
         return SaslAuthenticateResponse(code, f"Authentication failed: {error}")
     lifetime_ms = call.session_lifetime_ms if sasl.is_complete else 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from logstore.broker.codes import ErrorCode
 from logstore.wire.handlers.call import Call
 from logstore.wire.messages.security.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from logstore.wire.security.audit import note_failed_login
 
 
 def answer(call: Call, request: SaslHandshakeRequest, version: int) -> SaslHandshakeResponse:
@@ -15,7 +14,7 @@ def answer(call: Call, request: SaslHandshakeRequest, version: int) -> SaslHands
         return refuse(request, ErrorCode.ILLEGAL_SASL_STATE, version)
     code = call.sasl.handshake(request.mechanism)
     if code is not ErrorCode.NONE:
-        note_failed_login(call.sasl.claimed, call.host, request.mechanism, code.name)
+        call.note_failed_login(call.sasl.claimed, request.mechanism, code.name)
     return SaslHandshakeResponse(code, call.sasl.mechanisms)
 
 
