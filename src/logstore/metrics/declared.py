@@ -140,6 +140,31 @@ TABLE: Final[tuple[Metric, ...]] = (
         "Logins that failed, also by a certificate. The [audit log](security.md) has who and why.",
         ("listener",),
     ),
+    # A node of a cluster
+    _gauge(
+        "replica_living_nodes", "{node}", "Nodes of the cluster that live. Only a node has these metrics."
+    ),
+    _gauge("replica_is_controller", "{node}", "1 at the node that elects leaders, 0 at the others."),
+    _gauge(
+        "replica_offline_partitions", "{partition}", "Partitions of the whole cluster that have no leader."
+    ),
+    _gauge("replica_led_partitions", "{partition}", "Partitions that this node leads."),
+    _gauge(
+        "replica_under_replicated_partitions",
+        "{partition}",
+        "Those of them of which not all replicas are in sync.",
+    ),
+    _gauge(
+        "replica_under_min_isr_partitions",
+        "{partition}",
+        "Those of them that take nothing with `acks=all`: fewer are in sync than `min.insync.replicas`.",
+    ),
+    _gauge(
+        "replica_follower_lag",
+        "{record}",
+        "Records that another node lacks of the partition, led here, of which it lacks most.",
+        ("node",),
+    ),
     # Producers
     _counter("producer_delivered_records", "{record}", "Records that producers have delivered."),
     _counter("producer_delivered_bytes", "By", "Bytes of the batches delivered."),

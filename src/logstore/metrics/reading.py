@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
+from logstore.broker.cluster_state import ClusterState
 from logstore.broker.codes import ErrorCode
 from logstore.broker.counting import ConnectionCounts
 from logstore.broker.groups.states import State
@@ -86,6 +87,7 @@ def read_metrics(
     reader.read_clients(clients)
     if broker is not None:
         reader.read_requests(broker)
+        reader.read_cluster(broker.cluster_state())
     for each in listeners:
         reader.read_listener(each)
     reader.read_queues(queues)
@@ -194,6 +196,18 @@ class _Reader:
             self._put("request_errors", count, api, error)
         for api, seconds in broker.requests.throttle_seconds.items():
             self._put("throttle_seconds", seconds, api)
+
+    def read_cluster(self, state: ClusterState | None) -> None:
+        if state is None:
+            return
+        self._put("replica_living_nodes", state.living_count)
+        self._put("replica_is_controller", int(state.is_controller))
+        self._put("replica_offline_partitions", state.offline_count)
+        self._put("replica_led_partitions", state.led_count)
+        self._put("replica_under_replicated_partitions", state.under_replicated_count)
+        self._put("replica_under_min_isr_partitions", state.under_min_isr_count)
+        for node_id, lag in state.lags.items():
+            self._put("replica_follower_lag", lag, node_id)
 
     def read_listener(self, listener: Listening) -> None:
         name, counts = listener.address, listener.counts

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
+from logstore.broker.cluster_state import ClusterState
 from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.failures import code_of
 from logstore.broker.local import LocalBroker
@@ -180,6 +181,24 @@ class NodeBroker(ShareBroker):
         self.terms.close()
         self.transaction_terms.close()
         self.close_shares()
+
+    def cluster_state(self) -> ClusterState:
+        view = self._view()
+        standings = [replica.standing() for replica in list(self._replicas.values())]
+        led = [each for each in standings if each is not None]
+        lags: dict[int, int] = {}
+        for standing in led:
+            for node_id, lag in standing.lags.items():
+                lags[node_id] = max(lags.get(node_id, 0), lag)
+        return ClusterState(
+            len(view.living),
+            self._cluster.controller_id() == self._node_id,
+            sum(state.leader is None for state in view.partitions.values()),
+            len(led),
+            sum(not each.is_whole for each in led),
+            sum(not each.has_enough for each in led),
+            lags,
+        )
 
     # Records
 

@@ -120,6 +120,17 @@ class _Turn:
             call()
 
 
+class Standing(NamedTuple):
+    """How the followers of a partition are."""
+
+    is_whole: bool
+    """Whether all replicas are in sync."""
+    has_enough: bool
+    """Whether enough are for ``acks=all``."""
+    lags: dict[int, int]
+    """How many records each of them lacks, by node."""
+
+
 class PartitionReplica:
     """See the module."""
 
@@ -328,6 +339,15 @@ class PartitionReplica:
         five minutes."""
         named_ms = self._named.get(node_id)
         return named_ms is not None and self._host.now_ms() - named_ms < _NAMED_MS
+
+    def standing(self) -> Standing | None:
+        """How its followers are; None if it does not lead."""
+        with self._turn:
+            leading = self._replica.leading
+            if not self._check_lease() or leading is None:
+                return None
+            is_whole = len(leading.state.isr) >= len(leading.state.replicas)
+            return Standing(is_whole, leading.has_enough, leading.lags)
 
     def on_growth(self) -> None:
         """The log has grown, or more of it is durable."""

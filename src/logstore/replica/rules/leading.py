@@ -192,6 +192,14 @@ class Leading:
         }
 
     @property
+    def lags(self) -> dict[int, int]:
+        """How many records each other replica lacks, as far as it has told in this term."""
+        start, end = self._log.log_start_offset, self._log.log_end_offset
+        told = {node_id: follower.end_offset for node_id, follower in self._followers.items()}
+        others = [node_id for node_id in self.state.replicas if node_id != self.node_id]
+        return {node_id: max(end - max(told.get(node_id, start), start), 0) for node_id in others}
+
+    @property
     def awaited(self) -> set[int]:
         """The followers of which the next leader may be one."""
         return self._maximal_isr() - {self.node_id}
