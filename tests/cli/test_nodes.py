@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -144,8 +145,10 @@ def serving(*words):
 
 def test_a_node_serves_until_it_is_told_to_end(write, tmp_path):
     """2 s."""
-    with serving("--config", write()) as told:
+    with serving("--config", write(metrics='"127.0.0.1:0"')) as told:
         assert told["path"] == str(tmp_path / "data")
+        with urllib.request.urlopen(told["metrics"], timeout=10) as scraped:
+            assert b"logstore_replica_is_controller 1.0" in scraped.read()
         with logstore.connect(told["address"]) as remote:
             remote.create_topic("t")
             assert remote.leaders("t") == [7]

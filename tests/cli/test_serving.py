@@ -8,6 +8,8 @@ import re
 import socket
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 
 import pytest
 from hypothesis import given
@@ -40,6 +42,7 @@ WORDS = [
     "-q",
     "--allow-anonymous",
     "--audit",
+    "--metrics",
     "--certificate",
     "--key",
     "--client-ca",
@@ -130,10 +133,57 @@ def test_a_key_without_a_certificate(tmp_path, capsysbinary):
 
 def test_what_is_said_has_the_fields_of_the_documentation(tmp_path, monkeypatch, capsysbinary):
     monkeypatch.setattr(serving, "until_told", lambda: Told(lambda: True))
-    assert serving.run_plain(Serving(str(tmp_path / "s"), ["127.0.0.1:0"], is_json=True)) == 0
+    wanted = Serving(str(tmp_path / "s"), ["127.0.0.1:0"], is_json=True, metrics="127.0.0.1:0")
+    assert serving.run_plain(wanted) == 0
     said = capsysbinary.readouterr()
     assert all(f'"{name}":'.encode() in said.out for name in SERVED.fields)
     assert b"closing" in said.err
+
+
+def scrape(url):
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return answer.read().decode()
+
+
+def test_prometheus_finds_the_metrics(tmp_path, monkeypatch, capsysbinary):
+    """While it serves, and not after that."""
+    found = []
+
+    def look():
+        (address, url) = re.findall(r"at (\S+?)(?:,|$)", capsysbinary.readouterr().out.decode().strip())
+        with logstore.connect(address) as connected:
+            connected.create_topic("t")
+            found.extend([url, scrape(url)])
+        return True
+
+    monkeypatch.setattr(serving, "until_told", lambda: Told(look))
+    words = [str(tmp_path / "shop"), "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
+    assert serving.run_plain(parse_plain(words)) == 0
+    url, text = found
+    assert 'logstore_log_end_offset{partition="0",topic="t"} 0.0' in text
+    assert "logstore_listener_connections" in text
+    with pytest.raises(urllib.error.URLError):
+        scrape(url)
+
+
+@pytest.mark.parametrize(
+    ("address", "code", "why"),
+    [
+        ("9100", 2, "is no address"),
+        ("/run/metrics", 2, "is a path"),
+        ("127.0.0.1:in use", 3, "metrics cannot be served at 127.0.0.1:[0-9]+: Address already in use"),
+        ("no.such.host.invalid:9100", 3, "metrics cannot be served at no.such.host.invalid:9100: "),
+    ],
+)
+def test_metrics_that_cannot_be_served(tmp_path, monkeypatch, capsysbinary, address, code, why):
+    monkeypatch.setattr(serving, "until_told", lambda: Told(lambda: True))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = address.replace("in use", str(taken.getsockname()[1]))
+        wanted = Serving(str(tmp_path / "shop"), ["127.0.0.1:0"], is_quiet=True, metrics=address)
+        assert serving.run_plain(wanted) == code
+    said = capsysbinary.readouterr()
+    assert not said.out
+    assert re.search(why, said.err.decode())
 
 
 def test_a_directory_that_is_replaced_ends_it(tmp_path, monkeypatch, capsysbinary):

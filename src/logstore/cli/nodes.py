@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from logstore.cli import remarks, streams
 from logstore.cli.ending import LOOK_SECONDS, until_told
-from logstore.cli.escaping import escaped, json_text
+from logstore.cli.ready import metrics_at, tell_ready
 from logstore.config import StoreConfig, TopicConfig, parse_settings
 from logstore.errors import (
     CorruptionError,
@@ -49,6 +49,7 @@ _KINDS: Final[dict[str, type]] = {
     "follower_replication_throttled_rate": int,
     "read_from_followers": bool,
     "session_ms": int,
+    "metrics": str,
     "settings": dict,
     "tls": dict,
     "peers": dict,
@@ -89,6 +90,8 @@ class NodeFile(NamedTuple):
     session_ms: int
     zookeeper_login: tuple[str, str] | None = None
     """As whom ZooKeeper knows the nodes, and the password."""
+    metrics: str | None = None
+    """Where Prometheus finds them."""
 
 
 def read_node_file(path: str) -> NodeFile:
@@ -143,6 +146,7 @@ def read_node_file(path: str) -> NodeFile:
         {name: _text_of(value) for name, value in settings.items()},
         found.get("session_ms", SESSION_MS),
         login,
+        found.get("metrics"),
     )
 
 
@@ -321,12 +325,9 @@ def serve_node(path: str, *, is_new_cluster: bool = False, is_json: bool, is_qui
                 return
             stack.callback(coordinator.close)
             node = _start(path, wanted, store, listening, stack, coordinator)
-        if is_json:
-            streams.write(f"{json_text({'address': node.address, 'path': store.path})}\n", "utf-8")
-        else:
-            told = f"node {node.node_id} of {node.cluster_id}: {store.path} is served at {node.address}"
-            streams.write(f"{escaped(told)}\n")
-        streams.flush()
+            metrics = stack.enter_context(metrics_at(store, wanted.metrics))
+        told = f"node {node.node_id} of {node.cluster_id}: {store.path} is served"
+        tell_ready(told, node.address, store.path, metrics, is_json=is_json)
         while node.failure is None and not ended.wait(LOOK_SECONDS):
             store.directory.check_lock()
         if node.failure is not None:

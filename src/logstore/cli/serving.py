@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from logstore.cli import remarks, streams
 from logstore.cli.ending import LOOK_SECONDS, until_told
-from logstore.cli.escaping import escaped, json_text
+from logstore.cli.ready import metrics_at, tell_ready
 from logstore.config import StoreConfig, TopicConfig, parse_settings
 from logstore.errors import LogstoreError
 from logstore.store import open_store
@@ -47,6 +47,8 @@ class Serving(NamedTuple):
     certificate: str | None = None
     key: str | None = None
     """None: it is in the same file."""
+    metrics: str | None = None
+    """Where Prometheus finds the metrics; None: nowhere."""
     client_ca: str | None = None
     """Whose certificates clients have to show; None if they need none."""
 
@@ -100,12 +102,11 @@ def _serve_store(wanted: Serving) -> None:
             )
             for each in wanted.addresses
         ]
+        metrics = stack.enter_context(metrics_at(store, wanted.metrics))
         for listener in listeners:
-            if wanted.is_json:
-                streams.write(f"{json_text({'address': listener.address, 'path': store.path})}\n", "utf-8")
-            else:
-                streams.write(f"{escaped(f'{store.path} is served at {listener.address}')}\n")
-        streams.flush()
+            tell_ready(
+                f"{store.path} is served", listener.address, store.path, metrics, is_json=wanted.is_json
+            )
         while not ended.wait(LOOK_SECONDS):
             store.directory.check_lock()
         if not wanted.is_quiet:
@@ -151,6 +152,7 @@ _FLAGS: Final = {
 _TEXTS: Final = {
     "--advertised": "advertised",
     "--config": "config",
+    "--metrics": "metrics",
     "--certificate": "certificate",
     "--key": "key",
     "--client-ca": "client_ca",

@@ -13,14 +13,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from logstore._version import how_to_install
 from logstore.counting import HistogramValue
+from logstore.errors import StorageError
 from logstore.metrics.declared import TABLE, Kind, Metric
 from logstore.metrics.snapshot import Value
 from logstore.metrics.stores import ExportedStores, HasMetrics
 
 try:
+    from prometheus_client import CollectorRegistry, start_http_server
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 except ImportError as error:
     raise ImportError(
@@ -70,6 +73,35 @@ class MetricsCollector:
         if metric.kind is Kind.GAUGE:
             return GaugeMetricFamily(metric.name, metric.description, labels=names)
         return HistogramMetricFamily(metric.name, metric.description, labels=names)
+
+
+@contextmanager
+def serve_metrics(store: HasMetrics, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
+    """Serve a store's metrics, and nothing else, by HTTP: the address in the block, such as
+    ``http://127.0.0.1:9100/metrics``. Whoever reaches it may read the names of topics and groups.
+
+    Args:
+        store: an open store.
+        host: where; ``0.0.0.0`` for all interfaces.
+        port: 0 for any that is free.
+
+    Raises:
+        StorageError: the system refuses the address.
+    """
+    registry = CollectorRegistry()
+    registry.register(MetricsCollector(store))
+    try:
+        server, thread = start_http_server(port, addr=host, registry=registry)
+    except OSError as error:
+        where = f"metrics cannot be served at {host}:{port}"
+        raise StorageError(error.errno, f"{where}: {error.strerror or error}") from error
+    name = f"[{host}]" if ":" in host else host
+    try:
+        yield f"http://{name}:{server.server_port}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 def _add(family: Family, labels: list[str], value: Value) -> None:

@@ -17,6 +17,7 @@ SERVED: Final = Shape(
     "a listener that is ready (`serve DIR`)",
     address="what clients take as `bootstrap.servers`",
     path="the store",
+    metrics="where Prometheus finds the metrics; only with `--metrics`",
 )
 
 StorePath = Annotated[
@@ -55,6 +56,12 @@ Audit = Annotated[
     bool,
     typer.Option("--audit", help="tell on standard error of calls that are refused and logins that fail"),
 ]
+Metrics = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics", metavar="HOST:PORT", help="where Prometheus finds the metrics, by HTTP and for everybody"
+    ),
+]
 Certificate = Annotated[
     str | None, typer.Option("--certificate", metavar="FILE", help="ours, in PEM: clients connect with TLS")
 ]
@@ -86,6 +93,7 @@ def serve(
     config: ConfigFile = None,
     new_cluster: NewCluster = False,
     audit: Audit = False,
+    metrics: Metrics = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -94,7 +102,17 @@ def serve(
     When clients can connect, a line says where.
     """
     if config is not None:
-        others = (directory, listen, advertised, allow_anonymous, certificate, key, client_ca, settings)
+        others = (
+            directory,
+            listen,
+            advertised,
+            allow_anonymous,
+            certificate,
+            key,
+            client_ca,
+            settings,
+            metrics,
+        )
         if any(others):
             raise CommandError("--config goes alone: the file says all the rest", WRONG)
         serving.serve(
@@ -132,6 +150,7 @@ def serve(
             certificate=certificate,
             key=key,
             client_ca=client_ca,
+            metrics=metrics,
         )
     )
 
