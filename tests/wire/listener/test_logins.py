@@ -374,6 +374,8 @@ def test_what_is_refused(store):
         store.listen(sasl_enabled_mechanisms="SCRAM-SHA-265")
     with pytest.raises(UsageError, match="principal"):
         store.listen(super_users="admin")
+    with pytest.raises(InvalidConfigError, match="semicolons"):
+        store.listen(super_users="User:admin, User:CN=alice,O=Acme")
     with pytest.raises(InvalidConfigError, match="authorize"):
         store.listen(authorize="yes")
     with store.listen("0.0.0.0:0", sasl_enabled_mechanisms="PLAIN"):

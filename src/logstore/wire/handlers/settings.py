@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Final
 
 from logstore.arguments import shown
 from logstore.config import Checked, check_flag, check_range
 from logstore.errors import InvalidConfigError
 
+_AFTER_COMMA: Final = re.compile(r",\s*User:")
 _RANGES = (
     ("max_connections", 1, 1_000_000),
     ("socket_request_max_bytes", 1024, 2**31 - 1),
@@ -91,6 +94,10 @@ class ListenerConfig(Checked):
         for text in ("sasl_enabled_mechanisms", "super_users"):
             if type(getattr(self, text)) is not str:
                 raise InvalidConfigError(f"{text} is {shown(getattr(self, text))}; it must be text")
+        if _AFTER_COMMA.search(self.super_users):  # a certificate's name may have commas
+            raise InvalidConfigError(
+                f"super_users is {shown(self.super_users)}; separate principals by semicolons, not commas"
+            )
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
