@@ -38,7 +38,7 @@ def metrics_at(store: Store, address: str | None) -> Iterator[str | None]:
 def tell_ready(what: str, address: str, path: str, metrics: str | None, *, is_json: bool) -> None:
     """Say where clients can connect now, and where the metrics are, if anywhere."""
     if is_json:
-        found = {"address": address, "path": path} | ({} if metrics is None else {"metrics": metrics})
+        found = {"address": address, "path": path, "metrics": metrics}
         streams.write(f"{json_text(found)}\n", "utf-8")
     else:
         also = "" if metrics is None else f", its metrics at {metrics}"

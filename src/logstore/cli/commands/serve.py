@@ -17,7 +17,7 @@ SERVED: Final = Shape(
     "a listener that is ready (`serve DIR`)",
     address="what clients take as `bootstrap.servers`",
     path="the store",
-    metrics="where Prometheus finds the metrics; only with `--metrics`",
+    metrics="where Prometheus finds the metrics; null without `--metrics`",
 )
 
 StorePath = Annotated[
