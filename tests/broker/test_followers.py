@@ -50,7 +50,7 @@ class ByLink:
         self._link = link
 
     def fetch(self, asked):
-        self._link.change(asked.partitions)
+        self._link.change(asked.partitions, [each.partition for each in asked.partitions])
         news = wait_for(self._link.fetch(asked), 10)
         if news.error is not ErrorCode.NONE:
             return Answered(FetchResult((FetchedPartition(T, news.error),)))

@@ -104,12 +104,12 @@ class _LinkTo:
 
     def change(self, rows, forgotten):
         for partition in forgotten:
-            del self._rows[partition]  # what it does not know is not forgotten
+            self._rows.pop(partition, None)
             self._anew.pop(partition, None)
             self._told.pop(partition, None)
         for row in rows:
-            assert self._rows.get(row.partition) != row
-            self._rows[row.partition] = self._anew[row.partition] = row
+            if self._rows.get(row.partition) != row:
+                self._rows[row.partition] = self._anew[row.partition] = row
 
     def fetch(self, request):
         rows = tuple(self._rows.values())

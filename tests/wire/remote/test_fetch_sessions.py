@@ -164,12 +164,14 @@ class Standing(Same):
         self.uses_ids = True
 
     def change(self):
-        """Some at other offsets, some anew, some no more."""
+        """Some at other offsets, some anew, some as they are, some no more."""
         chance = self.chance
         rows = []
         for partition in chance.sample(list(self.offsets), chance.choice([0, 1, 5, MANY])):
             offset = max(self.offsets[partition] + chance.choice([0, 0, 0, -1, 5]), 0)
             rows.append(FetchPartition(partition, offset, 2**20, -1, self.topic_id, -1, 0))
+        rows += chance.sample(list(self.rows.values()), min(chance.choice([0, 0, 5]), len(self.rows)))
+        rows = list({each.partition: each for each in rows}.values())
         standing = list(self.rows)
         forgotten = chance.sample(standing, min(chance.choice([0, 0, 1, 5]), len(standing)))
         self.link.change(rows, forgotten)
@@ -179,8 +181,8 @@ class Standing(Same):
         self._note(rows)
 
     def _note(self, rows):
+        self.anew |= {each.partition for each in rows if each != self.rows.get(each.partition)}
         self.rows |= {each.partition: each for each in rows}
-        self.anew |= {each.partition for each in rows}
 
     def fetch(self):
         if not self.rows:

@@ -284,8 +284,6 @@ class _Lane:
         """Whether it has begun to say what it asks, and has no answer yet."""
         self._asked: dict[TopicPartition, _Asked] = {}
         """What stands. The thread's."""
-        self._told: dict[TopicPartition, FetchPartition] = {}
-        """What of it the leader knows, or a smaller piece. The thread's."""
         self._manner = _Manner()
         """The thread's."""
         self._look_at = 0.0
@@ -403,7 +401,7 @@ class _Lane:
         manner = self._choose_manner()
         link.change(*self._changes(later, manner))
         held_ms = self._fetchers.limit.wait_ms if self.copies else 0
-        if held_ms or not self._told:  # what was asked stands until the limit lets more come
+        if held_ms or not self._asked:  # what was asked stands until the limit lets more come
             return min(_PAUSE_SECONDS, (held_ms or most_ms) / 1000)
         began = time.thread_time()
         news = self._ask(link, most_ms, manner.most_bytes)
@@ -447,8 +445,8 @@ class _Lane:
 
     def _changes(
         self, later: Collection[PartitionReplica], manner: _Manner
-    ) -> tuple[Collection[FetchPartition], list[TopicPartition]]:
-        """What to ask the leader that it does not know yet, and what to ask it no more."""
+    ) -> tuple[list[FetchPartition], list[TopicPartition]]:
+        """What to ask the leader of those of which there is news, and what to ask it no more."""
         now = time.monotonic()
         with self._lock:
             self._asks = True
@@ -476,12 +474,8 @@ class _Lane:
         for replica in [each for each, is_there in present.items() if is_there]:
             asked = self._plan(replica, is_new=news.get(replica, False))
             wanted[replica.partition] = None if asked is None else self._row(asked, manner)
-        rows = {each: row for each, row in wanted.items() if row is not None and row != self._told.get(each)}
-        forgotten = [each for each, row in wanted.items() if row is None and each in self._told]
-        self._told |= rows
-        for each in forgotten:
-            del self._told[each]
-        return rows.values(), forgotten
+        rows = [row for row in wanted.values() if row is not None]
+        return rows, [each for each, row in wanted.items() if row is None]
 
     def _plan(self, replica: PartitionReplica, *, is_new: bool) -> _Asked | None:
         """What a replica asks; None if nothing."""
@@ -539,7 +533,6 @@ class _Lane:
         link, self._link, self._endpoint = self._link, None, None
         if link is not None:
             link.close()
-        self._told.clear()
         self._look_at = 0.0
 
     def _take(self, news: FetchNews) -> bool:

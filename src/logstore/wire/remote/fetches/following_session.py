@@ -63,7 +63,7 @@ class FollowingSession:
         return not self._unnamed
 
     def change(self, rows: Iterable[FetchPartition], forgotten: Iterable[TopicPartition] = ()) -> None:
-        """Ask for these, and for those no more."""
+        """Ask for these, and for those no more. What stands already costs the leader nothing."""
         for partition in forgotten:
             self._unnamed.discard(partition)
             before = self._wanted.pop(partition, None)
@@ -73,6 +73,8 @@ class FollowingSession:
         for row in rows:
             partition, topic_id = row.partition, row.topic_id
             before = self._wanted.get(partition)
+            if before == row:
+                continue
             if before is not None and before.topic_id != topic_id:  # another topic has its name now
                 self._forgotten[partition, before.topic_id] = before
             self._forgotten.pop((partition, topic_id), None)
