@@ -17,6 +17,19 @@ def test_what_is_under_way_when_a_way_is_cut_is_lost_though_it_is_healed_at_once
     assert sorted(got) == ["from elsewhere", "later"]
 
 
+def test_what_is_sent_while_a_way_is_cut_is_lost_though_it_is_healed_at_once():
+    """It arrived where the way was healed before the message would have been there."""
+    world, got = World(seed=1), []
+    world.network.connect("a", got.append)
+    world.network.cut("b", "a")
+    world.network.send("b", "a", "into the cut")
+    world.network.send("c", "a", "from elsewhere")
+    world.network.heal()
+    world.network.send("b", "a", "later")
+    world.run(until_ms=100)
+    assert sorted(got) == ["from elsewhere", "later"]
+
+
 def test_a_place_that_is_isolated_hears_and_says_nothing():
     world, got = World(seed=1), []
     for place in ("a", "b"):

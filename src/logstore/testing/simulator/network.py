@@ -99,7 +99,8 @@ class Network:
         self._places.pop(place, None)
 
     def cut(self, source: Place, target: Place) -> None:
-        """Nothing arrives from one place at the other; the other way round it does."""
+        """Nothing arrives from one place at the other, also of what is sent until :meth:`heal`; the other way
+        round it does."""
         way = (source, target)
         self._cut.add(way)
         self._cut_counts[way] = self._cut_counts.get(way, 0) + 1
@@ -115,17 +116,20 @@ class Network:
         self._cut.clear()
 
     def send(self, source: Place, target: Place, message: object) -> None:
-        """A message that arrives or does not. What is under way when a way is cut is lost."""
+        """A message that arrives or does not. What is under way when a way is cut is lost, and so is what is
+        sent while it is cut."""
         rng, faults = self._world.rng, self.faults
         cut_count = self._cut_counts.get((source, target), 0)
+        is_cut = (source, target) in self._cut
         copies = 2 if faults.duplication and rng.random() < faults.duplication else 1
         for _ in range(copies):
             if faults.loss and rng.random() < faults.loss:
                 continue
             delay_ms = rng.randint(faults.least_delay_ms, faults.most_delay_ms)
-            self._world.call_later(delay_ms, lambda: self._arrive(source, target, message, cut_count))
+            if not is_cut:  # chance decides as much on a way that is cut: it changes nothing elsewhere
+                self._world.call_later(delay_ms, lambda: self._arrive(source, target, message, cut_count))
 
     def _arrive(self, source: Place, target: Place, message: object, cut_count: int) -> None:
         receive, way = self._places.get(target), (source, target)
-        if receive is not None and way not in self._cut and self._cut_counts.get(way, 0) == cut_count:
+        if receive is not None and self._cut_counts.get(way, 0) == cut_count:
             receive(message)
