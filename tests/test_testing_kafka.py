@@ -382,6 +382,20 @@ def test_what_is_refused():
         pass
 
 
+@pytest.mark.parametrize(
+    "name", ["FIND_COORDINATOR", "find_coordinator", "findCoordinator", "find.coordinator"]
+)
+def test_a_request_by_another_spelling_of_its_name(name):
+    """`Intercepted.key.name` is such a one: the message named eight others "and 54 more"."""
+    with pytest.raises(UsageError, match=r"no request .*; did you mean 'FindCoordinator'"):
+        kafka_servers._key_of(name)
+
+
+def test_an_error_by_another_spelling_of_its_name():
+    with pytest.raises(UsageError, match="did you mean 'NOT_LEADER_OR_FOLLOWER'"):
+        Refuse("NotLeaderOrFollower")
+
+
 def test_pytest_finds_the_fixture(logstore_kafka):
     """It is an entry point: no test has to import it."""
     assert send(logstore_kafka) == 0
