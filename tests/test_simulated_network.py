@@ -41,6 +41,22 @@ def test_a_place_that_is_isolated_hears_and_says_nothing():
     assert got == []
 
 
+@pytest.mark.parametrize("wrong", [None, "tick", 5])
+def test_what_cannot_be_called_is_refused_at_once(wrong):
+    """It failed when its time had come, in `World.run`, and nothing told who had asked for it."""
+    world = World(seed=1)
+    with pytest.raises(ValueError, match=rf"^action is {wrong!r}; it must be a function"):
+        world.call_later(5, wrong)
+    with pytest.raises(ValueError, match=rf"^receive is {wrong!r}; it must be a function"):
+        world.network.connect("a", wrong)
+
+
+@pytest.mark.parametrize("delay_ms", [None, "5", float("nan")])
+def test_a_delay_is_a_number(delay_ms):
+    with pytest.raises(ValueError, match=rf"^delay_ms is {delay_ms!r}; it must be a number of milliseconds"):
+        World(seed=1).call_later(delay_ms, list)
+
+
 def test_time_does_not_go_back():
     world = World(seed=1)
     world.run(until_ms=100)

@@ -32,6 +32,11 @@ class NetworkFaults(NamedTuple):
     """The share that arrives twice."""
 
 
+def _check_callable(value: object, name: str) -> None:
+    if not callable(value):
+        raise ValueError(f"{name} is {value!r}; it must be a function, or something else to call")
+
+
 class World:
     """Time, chance, and a network."""
 
@@ -57,7 +62,15 @@ class World:
         self._next = 0
 
     def call_later(self, delay_ms: int, action: Callable[[], object]) -> None:
-        """Do something after a while."""
+        """Do something after a while; below 0 counts as 0.
+
+        Raises:
+            ValueError: the delay is no number, or the action is nothing to call: later nothing would tell
+                where it came from.
+        """
+        _check_callable(action, "action")
+        if not isinstance(delay_ms, int | float) or delay_ms != delay_ms:
+            raise ValueError(f"delay_ms is {delay_ms!r}; it must be a number of milliseconds")
         self._next += 1
         heapq.heappush(self._events, (self.now_ms + max(delay_ms, 0), self._next, action))
 
@@ -91,7 +104,12 @@ class Network:
         """How often each way was cut: what was under way then is lost, although the way may be open again."""
 
     def connect(self, place: Place, receive: Callable[[Any], object]) -> None:
-        """What arrives at a place goes there from now on."""
+        """What arrives at a place goes there from now on.
+
+        Raises:
+            ValueError: ``receive`` is nothing to call.
+        """
+        _check_callable(receive, "receive")
         self._places[place] = receive
 
     def disconnect(self, place: Place) -> None:
