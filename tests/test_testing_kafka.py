@@ -380,6 +380,8 @@ def test_what_is_refused():
         pass
     with pytest.raises(InvalidConfigError, match="num_partitions"), kafka(num_partition=3):
         pass
+    with pytest.raises(UsageError, match="call intercept"), kafka(intercept=print):
+        pass
 
 
 @pytest.mark.parametrize(
