@@ -17,6 +17,19 @@ def test_what_is_under_way_when_a_way_is_cut_is_lost_though_it_is_healed_at_once
     assert sorted(got) == ["from elsewhere", "later"]
 
 
+def test_what_is_sent_while_a_way_is_cut_is_lost_though_it_is_healed_at_once():
+    """It arrived where the way was healed before the message would have been there."""
+    world, got = World(seed=1), []
+    world.network.connect("a", got.append)
+    world.network.cut("b", "a")
+    world.network.send("b", "a", "into the cut")
+    world.network.send("c", "a", "from elsewhere")
+    world.network.heal()
+    world.network.send("b", "a", "later")
+    world.run(until_ms=100)
+    assert sorted(got) == ["from elsewhere", "later"]
+
+
 def test_a_place_that_is_isolated_hears_and_says_nothing():
     world, got = World(seed=1), []
     for place in ("a", "b"):
@@ -26,6 +39,22 @@ def test_a_place_that_is_isolated_hears_and_says_nothing():
     world.network.send("b", "a", 2)
     world.run(until_ms=100)
     assert got == []
+
+
+@pytest.mark.parametrize("wrong", [None, "tick", 5])
+def test_what_cannot_be_called_is_refused_at_once(wrong):
+    """It failed when its time had come, in `World.run`, and nothing told who had asked for it."""
+    world = World(seed=1)
+    with pytest.raises(ValueError, match=rf"^action is {wrong!r}; it must be a function"):
+        world.call_later(5, wrong)
+    with pytest.raises(ValueError, match=rf"^receive is {wrong!r}; it must be a function"):
+        world.network.connect("a", wrong)
+
+
+@pytest.mark.parametrize("delay_ms", [None, "5", float("nan")])
+def test_a_delay_is_a_number(delay_ms):
+    with pytest.raises(ValueError, match=rf"^delay_ms is {delay_ms!r}; it must be a number of milliseconds"):
+        World(seed=1).call_later(delay_ms, list)
 
 
 def test_time_does_not_go_back():

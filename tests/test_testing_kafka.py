@@ -6,6 +6,8 @@ import copy
 import os
 import pickle
 import re
+import subprocess
+import sys
 import threading
 import time
 from contextlib import ExitStack, suppress
@@ -75,6 +77,57 @@ def test_a_forked_child_that_ends_leaves_it_alone():
         os.waitpid(child, 0)
         assert send(servers) == 0
         path = servers.store.path
+    assert not os.path.exists(path)
+
+
+def run_program(text):
+    """What a process with it says, in both outputs."""
+    finished = subprocess.run(
+        [sys.executable, "-W", "error", "-c", text], capture_output=True, text=True, timeout=60
+    )
+    assert finished.returncode == 0
+    return finished.stdout + finished.stderr
+
+
+def test_one_that_nobody_ends_ends_with_the_process():
+    """As in a notebook. It said that another process may have opened the directory, with a traceback.
+
+    0.5 s.
+    """
+    path = run_program("""if True:
+        from logstore.testing import kafka
+
+        broker = kafka(topics={"t": 1})
+        servers = broker.__enter__()
+        servers.store["t"].append(b"v")
+        print(servers.store.path, end="")
+    """)
+    assert os.path.isabs(path)
+    assert "\n" not in path
+    assert not os.path.exists(path)
+
+
+def test_a_directory_that_cannot_be_removed_yet_goes_with_the_process():
+    """It stayed for ever where the process had no more files to open at the end of the block.
+
+    0.5 s.
+    """
+    path = run_program("""if True:
+        import os, resource
+        from contextlib import suppress
+
+        from logstore.errors import StorageError
+        from logstore.testing import kafka
+
+        with suppress(StorageError), kafka(topics={"t": 1}) as servers:
+            path = servers.store.path
+            allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, allowed[1]))
+        assert os.path.exists(path)
+        resource.setrlimit(resource.RLIMIT_NOFILE, allowed)
+        print(path, end="")
+    """)
+    assert os.path.isabs(path)
     assert not os.path.exists(path)
 
 
@@ -327,6 +380,22 @@ def test_what_is_refused():
         pass
     with pytest.raises(InvalidConfigError, match="num_partitions"), kafka(num_partition=3):
         pass
+    with pytest.raises(UsageError, match="call intercept"), kafka(intercept=print):
+        pass
+
+
+@pytest.mark.parametrize(
+    "name", ["FIND_COORDINATOR", "find_coordinator", "findCoordinator", "find.coordinator"]
+)
+def test_a_request_by_another_spelling_of_its_name(name):
+    """`Intercepted.key.name` is such a one: the message named eight others "and 54 more"."""
+    with pytest.raises(UsageError, match=r"no request .*; did you mean 'FindCoordinator'"):
+        kafka_servers._key_of(name)
+
+
+def test_an_error_by_another_spelling_of_its_name():
+    with pytest.raises(UsageError, match="did you mean 'NOT_LEADER_OR_FOLLOWER'"):
+        Refuse("NotLeaderOrFollower")
 
 
 def test_pytest_finds_the_fixture(logstore_kafka):

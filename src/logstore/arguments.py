@@ -33,11 +33,19 @@ def did_you_mean(wrong: object, known: Iterable[str]) -> str:
     names = sorted(known)
     if not names:
         return "; there are none"
-    alike = difflib.get_close_matches(wrong, names, 1) if isinstance(wrong, str) else []
-    if alike:
-        return f"; did you mean {alike[0]!r}?"
+    if isinstance(wrong, str):
+        folded = {_folded(name): name for name in names}
+        alike = difflib.get_close_matches(wrong, names, 1)
+        alike = alike or [folded[each] for each in difflib.get_close_matches(_folded(wrong), folded, 1)]
+        if alike:
+            return f"; did you mean {alike[0]!r}?"
     more = f", and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return f"; there are {', '.join(map(repr, names[:_MOST_NAMES]))}{more}"
+
+
+def _folded(name: str) -> str:
+    """The same for each way to write it: ``FIND_COORDINATOR``, ``FindCoordinator``, ``find.coordinator``."""
+    return "".join(filter(str.isalnum, name)).casefold()
 
 
 def check_flag(value: object, name: str) -> bool:

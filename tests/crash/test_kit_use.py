@@ -190,3 +190,40 @@ def test_a_fault_that_strikes_0_times_is_a_run_without_one():
     files.fail(FAULTS["EIO"], times=0)
     files.make_directory("/a")
     assert files.failures == []
+
+
+@pytest.mark.parametrize("seed", [None, "7", 1.5])
+def test_a_seed_that_repeats_nothing_is_refused(seed):
+    """Its rule was none to `reproduce`, and with None each run was another."""
+    with pytest.raises(ValueError, match=rf"^seed is {seed!r}; it must be a whole number"):
+        explore(Careful(), seed=seed)
+
+
+@pytest.mark.parametrize("share", [-1, 1.1, 20, "1", float("nan")])
+def test_a_share_of_chains_is_from_0_to_1(share):
+    with pytest.raises(ValueError, match=r"^chained_share is .*from 0 to 1"):
+        explore(Careful(), chained_share=share)
+
+
+@pytest.mark.parametrize("option", ["states_per_point", "max_states", "depth"])
+@pytest.mark.parametrize("count", ["5", 1.5, None])
+def test_a_count_is_a_whole_number(option, count):
+    with pytest.raises(ValueError, match="and whole numbers"):
+        explore(Careful(), **{option: count})
+
+
+class Answering(Orders):
+    """Says whether the disk is right, where others raise."""
+
+    def check(self, files, said):
+        with logstore.open("/store", files=files, clock=ManualClock()) as store:
+            found = {record.value for topic in store.values() for log in topic for record in log}
+        return set(said) <= found
+
+
+def test_a_check_that_returns_false_has_found_something():
+    """It was taken for one that has found nothing, whatever was lost."""
+    with pytest.raises(CrashError, match="check returned False") as raised:
+        explore(Answering())
+    with pytest.raises(CrashError, match="check returned False"):
+        reproduce(Answering(), raised.value.rule)

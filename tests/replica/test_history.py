@@ -92,6 +92,40 @@ def test_real_time():
     assert kinds(history, {"p": [(5, 1)], "q": [(4, 2)]}) == set()
 
 
+def test_all_that_was_told_counts_from_the_first_time_on():
+    """Only the last acknowledgement of a value did, and only from then on."""
+    history = History()
+    history.sent("a", 1)
+    history.acknowledged(1, "p", 5)
+    history.sent("b", 2)
+    history.acknowledged(1, "p", 5)
+    assert kinds(history, {"p": [(4, 2), (5, 1)]}) == {Kind.REORDERED}
+    history.acknowledged(1, "p", 6)
+    assert history.acknowledged_count == 1
+    told = [str(each) for each in history.check({"p": [(6, 1)]})]
+    assert told == ["moved: 1 was acknowledged at p:5, and is at p:6"]
+    assert kinds(history, {"p": [(5, 1), (6, 1)]}, is_once=False) == set()
+    assert [str(each) for each in history.check({})] == ["lost: 1, which was acknowledged at p:5, p:6"]
+
+
+@pytest.mark.parametrize("offset", ["0", None, 1.5])
+def test_an_offset_is_a_number(offset):
+    """It was "acknowledged at p:0, and is at p:0"."""
+    for tell_it in (
+        lambda: History().acknowledged(1, "p", offset),
+        lambda: History().read("r", "p", offset, 1),
+    ):
+        with pytest.raises(ValueError, match=rf"^offset of 1 in p is {offset!r}; it must be a whole number"):
+            tell_it()
+
+
+@pytest.mark.parametrize("logs", [None, [(0, 1)], {"p": [1]}, {"p": [("0", 1)]}, {"p": None}])
+def test_what_is_there_is_told_by_partition(logs):
+    """ "'list' object has no attribute 'items'"."""
+    with pytest.raises(ValueError, match=r"such as \{'orders-0': \[\(0, b'first'\)\]\}"):
+        History().check(logs)
+
+
 def test_a_client_s_own_order():
     history = History()
     for value in (1, 2, 3):

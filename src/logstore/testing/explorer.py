@@ -38,8 +38,8 @@ class Scenario(Protocol):
         ...
 
     def check(self, files: MemoryFiles, said: Sequence[Any]) -> None:
-        """Raise if the disk contradicts what was noted. You may write to the disk: it is not used
-        afterwards."""
+        """Raise, or return False, if the disk contradicts what was noted. You may write to the disk: it is
+        not used afterwards."""
         ...
 
 
@@ -171,7 +171,7 @@ class _Exploration:
     def _hold(self, cut: _Cut, choices: Choices, image: Image) -> None:
         """Let the scenario check a state, on a disk of its own."""
         try:
-            self.scenario.check(MemoryFiles(image), cut.said)
+            _check_scenario(self.scenario, image, cut.said)
         except Exception as error:
             story = _story(cut.trace, cut.point, cut.states.describe(choices))
             raise CrashError(cut.rule_of(choices), error, story, MemoryFiles(image)) from error
@@ -199,11 +199,17 @@ def explore(
 
     Raises:
         CrashError: for the first state that the scenario does not accept.
-        ValueError: a number is so small that nothing would be checked; or the first session does nothing on
-            its disk, such as one that opens its files elsewhere.
+        ValueError: a number is none, or so small that nothing would be checked; the seed is no whole number:
+            nothing could be repeated; or the first session does nothing on its disk, such as one that opens
+            its files elsewhere.
     """
-    if min(states_per_point, max_states, depth) < 1:
-        raise ValueError("states_per_point, max_states and depth must be 1 or above")
+    if type(seed) is not int:
+        raise ValueError(f"seed is {seed!r}; it must be a whole number, to repeat with what is found")
+    counts = (states_per_point, max_states, depth)
+    if any(type(count) is not int or count < 1 for count in counts):
+        raise ValueError("states_per_point, max_states and depth must be 1 or above, and whole numbers")
+    if not (isinstance(chained_share, int | float) and 0 <= chained_share <= 1):
+        raise ValueError(f"chained_share is {chained_share!r}; it must be a share from 0 to 1, such as 0.02")
     exploration = _Exploration(scenario, seed, states_per_point, max_states, depth, chained_share)
     exploration.run(Image(), (), str(seed), 1)
     if not exploration.explored.point_count:
@@ -252,9 +258,15 @@ def reproduce(scenario: Scenario, rule: str) -> MemoryFiles:
     return MemoryFiles(image)
 
 
+def _check_scenario(scenario: Scenario, image: Image, said: Sequence[Any]) -> None:
+    accepted: object = scenario.check(MemoryFiles(image), said)  # type: ignore[func-returns-value]
+    if accepted is False:
+        raise AssertionError("check returned False")
+
+
 def _check_again(scenario: Scenario, image: Image, said: Sequence[Any], rule: str, story: str) -> None:
     try:
-        scenario.check(MemoryFiles(image), said)
+        _check_scenario(scenario, image, said)
     except Exception as error:
         raise CrashError(rule, error, story, MemoryFiles(image)) from error
 

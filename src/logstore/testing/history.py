@@ -19,7 +19,8 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from enum import StrEnum
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
+from operator import index, itemgetter
 from typing import NamedTuple
 
 Client = Hashable
@@ -82,7 +83,8 @@ class History:
         self._lock = threading.Lock()
         self._time = 0
         self._sent: dict[Hashable, tuple[int, Client]] = {}
-        self._acknowledged: dict[Hashable, tuple[int, _Place]] = {}
+        self._acknowledged: dict[Hashable, tuple[tuple[int, _Place], ...]] = {}
+        """When it was first told of each place that was told; nearly always one."""
         self._refused: set[Hashable] = set()
         self._reads: defaultdict[Client, list[list[_Read]]] = defaultdict(lambda: [[]])
 
@@ -99,10 +101,17 @@ class History:
             self._sent[value] = self._time, client
 
     def acknowledged(self, value: Hashable, partition: Partition, offset: int) -> None:
-        """It was told that the value is there."""
+        """It was told that the value is there. What is told again counts from the first time on.
+
+        Raises:
+            ValueError: the offset is no whole number.
+        """
+        place = _Place(partition, _checked(offset, partition, value))
         with self._lock:
             self._time += 1
-            self._acknowledged[value] = self._time, _Place(partition, offset)
+            told = self._acknowledged.get(value, ())
+            if not any(place == at for _, at in told):
+                self._acknowledged[value] = *told, (self._time, place)
 
     def refused(self, value: Hashable) -> None:
         """It was told that the value is not there, and will not be. Of what nothing was told, both may be."""
@@ -110,9 +119,14 @@ class History:
             self._refused.add(value)
 
     def read(self, reader: Client, partition: Partition, offset: int, value: Hashable) -> None:
-        """A reader has read a value, in the order in which it reads."""
+        """A reader has read a value, in the order in which it reads.
+
+        Raises:
+            ValueError: the offset is no whole number.
+        """
+        found = _Read(partition, _checked(offset, partition, value), value)
         with self._lock:
-            self._reads[reader][-1].append(_Read(partition, offset, value))
+            self._reads[reader][-1].append(found)
 
     def set_back(self, reader: Client) -> None:
         """The reader goes on elsewhere: it was restarted, or has other partitions now."""
@@ -136,9 +150,12 @@ class History:
         Args:
             is_once: no value may be there twice.
             is_in_order: what one client sends to a partition is there in that order.
+
+        Raises:
+            ValueError: ``logs`` is something else.
         """
+        final = _sorted_logs(logs)
         with self._lock:
-            final = {partition: sorted(log, key=lambda each: each[0]) for partition, log in logs.items()}
             places: dict[Hashable, list[_Place]] = defaultdict(list)
             for partition, log in final.items():
                 for offset, value in log:
@@ -152,14 +169,7 @@ class History:
             return [*found, *self._check_clients(places)] if is_in_order else found
 
     def _check_writes(self, places: Mapping[Hashable, list[_Place]], *, is_once: bool) -> Iterator[Anomaly]:
-        for value, (_, at) in self._acknowledged.items():
-            if value not in places:
-                yield Anomaly(Kind.LOST, f"{value!r}, which was acknowledged at {_shown(at)}")
-            elif at not in places[value]:
-                yield Anomaly(
-                    Kind.MOVED,
-                    f"{value!r} was acknowledged at {_shown(at)}, and is at {_shown(*places[value])}",
-                )
+        yield from self._check_told(places)
         for value, there in places.items():
             if value not in self._sent:
                 yield Anomaly(Kind.PHANTOM, f"{value!r} at {_shown(*there)} was never sent")
@@ -168,9 +178,21 @@ class History:
             if is_once and len(there) > 1:
                 yield Anomaly(Kind.DUPLICATE, f"{value!r} at {_shown(*there)}")
 
+    def _check_told(self, places: Mapping[Hashable, list[_Place]]) -> Iterator[Anomaly]:
+        """Whether each value is in each place that was told of it."""
+        for value, told in self._acknowledged.items():
+            ats = [at for _, at in told]
+            if value not in places:
+                yield Anomaly(Kind.LOST, f"{value!r}, which was acknowledged at {_shown(*ats)}")
+                continue
+            for at in ats:
+                if at not in places[value]:
+                    what = f"{value!r} was acknowledged at {_shown(at)}, and is at {_shown(*places[value])}"
+                    yield Anomaly(Kind.MOVED, what)
+
     def _check_real_time(self, places: Mapping[Hashable, list[_Place]]) -> Iterator[Anomaly]:
         acknowledged: defaultdict[Partition, list[tuple[int, int]]] = defaultdict(list)
-        for time, at in self._acknowledged.values():
+        for time, at in chain.from_iterable(self._acknowledged.values()):
             acknowledged[at.partition].append((time, at.offset))
         highest = {}
         for partition, known in acknowledged.items():
@@ -226,6 +248,31 @@ class History:
             have = _shown(*places[value]) if value in places else "nowhere"
             return Anomaly(Kind.MOVED, f"{reader} has read {value!r} at {_shown(at)}, and it is at {have}")
         return None
+
+
+def _checked(offset: int, partition: Partition, value: Hashable) -> int:
+    """A text is never the offset that is found in the end, and looks like it."""
+    try:
+        return index(offset)
+    except TypeError:
+        raise ValueError(
+            f"offset of {value!r} in {partition} is {offset!r}; it must be a whole number"
+        ) from None
+
+
+def _sorted_logs(
+    logs: Mapping[Partition, Iterable[tuple[int, Hashable]]],
+) -> dict[Partition, list[tuple[int, Hashable]]]:
+    try:
+        return {
+            partition: sorted(((index(offset), value) for offset, value in log), key=itemgetter(0))
+            for partition, log in logs.items()
+        }
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(
+            "logs must be a dict of each partition's offsets and values, "
+            f"such as {{'orders-0': [(0, b'first')]}}: {error}"
+        ) from error
 
 
 def _check_offsets(final: Mapping[Partition, list[tuple[int, Hashable]]]) -> Iterator[Anomaly]:

@@ -32,6 +32,11 @@ class NetworkFaults(NamedTuple):
     """The share that arrives twice."""
 
 
+def _check_callable(value: object, name: str) -> None:
+    if not callable(value):
+        raise ValueError(f"{name} is {value!r}; it must be a function, or something else to call")
+
+
 class World:
     """Time, chance, and a network."""
 
@@ -57,7 +62,15 @@ class World:
         self._next = 0
 
     def call_later(self, delay_ms: int, action: Callable[[], object]) -> None:
-        """Do something after a while."""
+        """Do something after a while; below 0 counts as 0.
+
+        Raises:
+            ValueError: the delay is no number, or the action is nothing to call: later nothing would tell
+                where it came from.
+        """
+        _check_callable(action, "action")
+        if not isinstance(delay_ms, int | float) or delay_ms != delay_ms:
+            raise ValueError(f"delay_ms is {delay_ms!r}; it must be a number of milliseconds")
         self._next += 1
         heapq.heappush(self._events, (self.now_ms + max(delay_ms, 0), self._next, action))
 
@@ -91,7 +104,12 @@ class Network:
         """How often each way was cut: what was under way then is lost, although the way may be open again."""
 
     def connect(self, place: Place, receive: Callable[[Any], object]) -> None:
-        """What arrives at a place goes there from now on."""
+        """What arrives at a place goes there from now on.
+
+        Raises:
+            ValueError: ``receive`` is nothing to call.
+        """
+        _check_callable(receive, "receive")
         self._places[place] = receive
 
     def disconnect(self, place: Place) -> None:
@@ -99,7 +117,8 @@ class Network:
         self._places.pop(place, None)
 
     def cut(self, source: Place, target: Place) -> None:
-        """Nothing arrives from one place at the other; the other way round it does."""
+        """Nothing arrives from one place at the other, also of what is sent until :meth:`heal`; the other way
+        round it does."""
         way = (source, target)
         self._cut.add(way)
         self._cut_counts[way] = self._cut_counts.get(way, 0) + 1
@@ -115,17 +134,20 @@ class Network:
         self._cut.clear()
 
     def send(self, source: Place, target: Place, message: object) -> None:
-        """A message that arrives or does not. What is under way when a way is cut is lost."""
+        """A message that arrives or does not. What is under way when a way is cut is lost, and so is what is
+        sent while it is cut."""
         rng, faults = self._world.rng, self.faults
         cut_count = self._cut_counts.get((source, target), 0)
+        is_cut = (source, target) in self._cut
         copies = 2 if faults.duplication and rng.random() < faults.duplication else 1
         for _ in range(copies):
             if faults.loss and rng.random() < faults.loss:
                 continue
             delay_ms = rng.randint(faults.least_delay_ms, faults.most_delay_ms)
-            self._world.call_later(delay_ms, lambda: self._arrive(source, target, message, cut_count))
+            if not is_cut:  # chance decides as much on a way that is cut: it changes nothing elsewhere
+                self._world.call_later(delay_ms, lambda: self._arrive(source, target, message, cut_count))
 
     def _arrive(self, source: Place, target: Place, message: object, cut_count: int) -> None:
         receive, way = self._places.get(target), (source, target)
-        if receive is not None and way not in self._cut and self._cut_counts.get(way, 0) == cut_count:
+        if receive is not None and self._cut_counts.get(way, 0) == cut_count:
             receive(message)
