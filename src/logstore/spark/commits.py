@@ -125,7 +125,7 @@ class Commits:
             is_job: the sink has only this batch; it is forgotten after some days.
 
         Raises:
-            UsageError: a topic was deleted or changed while the tasks ran, or is a copy of a leader's; or a file
+            UsageError: a topic was deleted or changed while the tasks ran, or is a copy of a leader's; a file
                 breaks its rules; or the sink has had a later batch, and so goes on from an old state.
             CorruptionError: a file is not what its task wrote.
             StorageError: the disk failed. If the batch is prepared it stays so, and is finished later.
