@@ -67,6 +67,8 @@ class PartitionCopy:
         """Whether it was ever seen."""
         self.is_compared = False
         """Whether the log is known to be a beginning of the cluster's."""
+        self._looks_back = False
+        """Whether the last batch here is fetched again, to see whether the cluster's is still the same."""
         self.is_led = True
         """Whether somebody leads it at the cluster."""
         self.rests_until = 0.0
@@ -80,9 +82,13 @@ class PartitionCopy:
     @property
     def wanted(self) -> FetchPartition:
         """What to fetch next."""
-        return FetchPartition(
-            self.partition, self.position, MAX_PARTITION_BYTES, self.leader_epoch, self._topic_id
-        )
+        offset = self.position - self._looks_back
+        return FetchPartition(self.partition, offset, MAX_PARTITION_BYTES, self.leader_epoch, self._topic_id)
+
+    def look_back(self) -> None:
+        """Fetch the last batch again, before what comes next: a leader may have restarted without the records
+        that it had not flushed, and have gone on in the same epoch."""
+        self._looks_back = self.log.log_end_offset > self.log.log_start_offset
 
     # Comparing
 
@@ -105,6 +111,7 @@ class PartitionCopy:
         log.set_role(Role.FOLLOWER)
         self.position, self.end_offset = log.log_end_offset, end
         self.is_compared = self.is_end_known = True
+        self._looks_back = False
 
     def _check_may_cut(self, offset: int) -> None:
         """Before records from ``offset`` on are cut off."""
@@ -234,6 +241,12 @@ class PartitionCopy:
             return  # its leader has not answered yet
         self._note_end(answer.high_watermark)  # first: it counts also if the disk does not take the records
         self._check_untouched()
+        if self._looks_back:
+            new = self._behind_last(answer.data)
+            if new is None:
+                self.is_compared = False
+                return
+            self._looks_back, answer = False, answer._replace(data=new)
         if answer.data:
             self._append(answer)
         self._follow_bounds(answer)
@@ -248,6 +261,18 @@ class PartitionCopy:
                 "do not append to a topic that is pulled. "
                 f"{_START_OVER}"
             )
+
+    def _behind_last(self, data: bytes | bytearray | memoryview) -> bytes | bytearray | memoryview | None:
+        """What comes behind the last batch here, in what was fetched from its last offset on. None if the
+        cluster's may be another batch."""
+        ours = self.log.fetch(self.position - 1, isolation=Isolation.LOG_END, max_bytes=1).data
+        if not ours or not data:
+            return None
+        own, theirs = decode_header(ours), decode_header(data)
+        is_same = theirs.last_offset < self.position and own.magic == MAGIC
+        if not is_same or not _may_be_same(own, theirs, compacts=self.log.config.compacts):
+            return None
+        return data[theirs.size_bytes :]
 
     def _append(self, answer: FetchedPartition) -> None:
         log = self.log

@@ -124,6 +124,8 @@ class PullBridge:
         self._order: list[PartitionCopy] = []
         """In which to fetch: those first that got nothing last time."""
         self._refresh_at = 0.0
+        self._broken_count = 0
+        """Of connections, as it was when this was last looked at."""
         self._misses = 0
         self._was_reached = False
         """Whether the cluster has ever answered."""
@@ -274,7 +276,10 @@ class PullBridge:
         if not order:
             self._stopping.wait(_WAIT_MS / 1000)
             return until_end and not self._order
+        self._look_back_after_breaks()
         answers = self._fetch(order, 0 if until_end else _WAIT_MS)
+        if self._look_back_after_breaks():
+            return False  # the answer may be another process's than the one whose log was compared
         for copy, answer in zip(order, answers, strict=True):
             if self._is_copied(copy):
                 self._attempt(copy.partition.topic, partial(copy.take, answer), copy)
@@ -301,6 +306,16 @@ class PullBridge:
             elapsed_ms -= max_wait_ms  # the broker may have waited for more
         self._pace.took(byte_count, elapsed_ms)
         return answers
+
+    def _look_back_after_breaks(self) -> bool:
+        """Whether a connection to the cluster has broken since this was asked last: each copy then looks
+        whether its last batch is still the cluster's."""
+        before, self._broken_count = self._broken_count, self._cluster.broken_count
+        if before == self._broken_count:
+            return False
+        for copy in self._copies.values():
+            copy.look_back()
+        return True
 
     def _compare(self) -> None:
         for copy in self._order.copy():
