@@ -594,9 +594,10 @@ def _loses_power(path, kept, new):
             store["t"][0].extend([value])
 
 
-def test_a_leader_that_went_on_without_what_it_had_not_flushed_is_noticed(tmp_path, copy, caplog):
-    """1.2 s. When it answers again, its log is longer than the copy, in the same epoch: what came next was
-    copied behind records that the leader does not have."""
+@pytest.mark.parametrize("new", [[b"other 2", b"other 3", b"4"], [b"other 2"]])
+def test_a_leader_that_went_on_without_what_it_had_not_flushed_is_noticed(tmp_path, copy, caplog, new):
+    """1.2 s each. When it answers again, its log may be longer than the copy, in the same epoch: what came
+    next was copied behind records that the leader does not have."""
     path, address = tmp_path / "leader", str(tmp_path / "socket")
     with logstore.open(path) as leader:
         for name in ("t", "u", "empty"):
@@ -608,10 +609,11 @@ def test_a_leader_that_went_on_without_what_it_had_not_flushed_is_noticed(tmp_pa
         standby = replica.follow(copy, listener.address)
         eventually(lambda: values(copy, "t") == values(copy, "u") == [b"1", b"2", b"3"])
         eventually(lambda: "empty" in copy and standby.progress.trouble is None)
-    _loses_power(path, 1, [b"other 2", b"other 3", b"4"])
+    _loses_power(path, 1, new)
     with standby, logstore.open(path) as leader, leader.listen(address):
         eventually(lambda: list(standby.progress.stopped) == ["t"])
-        assert "t-0 has diverged: the batch with offset 2" in str(standby.progress.stopped["t"])
+        last = min(len(new), 2)
+        assert f"t-0 has diverged: the batch with offset {last}" in str(standby.progress.stopped["t"])
         for name in ("u", "empty"):
             leader[name][0].extend([b"next"])
         eventually(lambda: values(copy, "u") == [b"1", b"2", b"3", b"next"])
@@ -619,6 +621,24 @@ def test_a_leader_that_went_on_without_what_it_had_not_flushed_is_noticed(tmp_pa
         assert values(copy, "t") == [b"1", b"2", b"3"]
         assert standby.progress.truncated_count == 0
     assert "topic 't' is not copied: t-0 has diverged" in caplog.text
+
+
+def test_a_leader_that_only_lost_records_is_followed(tmp_path, copy, caplog):
+    """1.2 s."""
+    path, address = tmp_path / "leader", str(tmp_path / "socket")
+    with logstore.open(path) as leader:
+        leader.create_topic("t")
+        for value in (b"1", b"2", b"3"):
+            leader["t"][0].extend([value])
+        standby = replica.follow(copy, leader.listen(address).address)
+        eventually(lambda: values(copy, "t") == [b"1", b"2", b"3"])
+    _loses_power(path, 1, [])
+    with standby, logstore.open(path) as leader, leader.listen(address):
+        eventually(lambda: values(copy, "t") == [b"1"])
+        leader["t"][0].extend([b"next"])
+        eventually(lambda: values(copy, "t") == [b"1", b"next"])
+        assert standby.progress.truncated_count == 2
+    assert "the cluster has lost or replaced the records from 1 on; 2 offsets are cut off here" in caplog.text
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])

@@ -106,8 +106,11 @@ class PartitionCopy:
             self._check_may_cut(log.log_start_offset)
             self._start_over(start)
         elif log.log_end_offset:
-            self._cut_what_parted(start, end)
-            self._check_last_batch()
+            common = self._common_end(end)
+            self._check_batch_before(common)
+            if common < log.log_end_offset:
+                self._cut_what_parted(start, common)
+                self._check_batch_before(log.log_end_offset)
         log.set_role(Role.FOLLOWER)
         self.position, self.end_offset = log.log_end_offset, end
         self.is_compared = self.is_end_known = True
@@ -143,11 +146,8 @@ class PartitionCopy:
             )
         log.truncate_fully_and_start_at(start)
 
-    def _cut_what_parted(self, start: int, end: int) -> None:
+    def _cut_what_parted(self, start: int, common: int) -> None:
         log = self.log
-        common = self._common_end(end)
-        if common >= log.log_end_offset:
-            return
         self._check_may_cut(common)
         warn(
             "%s: the cluster has lost or replaced the records from %d on; %d offsets are cut off here",
@@ -201,19 +201,21 @@ class PartitionCopy:
             log.truncate_to(offset)
         self._counts.truncated += before - log.log_end_offset
 
-    def _check_last_batch(self) -> None:
+    def _check_batch_before(self, offset: int) -> None:
         """
         Raises:
-            OutOfOrderError: the last batch is another than the cluster has there.
+            OutOfOrderError: the batch that ends in front of an offset is another than the cluster has there.
         """
         log = self.log
-        if log.log_end_offset == log.log_start_offset:
+        last = offset - 1
+        if last < log.log_start_offset:
             return
-        last = log.log_end_offset - 1
         ours = log.fetch(last, isolation=Isolation.LOG_END, max_bytes=1).data
         if not ours:
             return  # compaction has left a gap at the end
         own = decode_header(ours)
+        if own.last_offset != last:
+            return  # it is cut off as a whole
         theirs = self._cluster.batch_at(self.partition, last)
         if not theirs or own.magic != MAGIC:
             return
