@@ -7,7 +7,7 @@ of whatever kind, is in the logs themselves: the next offset is the end of each.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -210,14 +210,15 @@ class PullBridge:
             for _, each in sorted(self._copies.copy().items())
         )
         trouble = self._trouble.reason or self._trouble_of_some.reason
+        stopped = self._refused | self._stopped
         return PullProgress(
             partitions,
             counts.batches,
             counts.bytes,
             counts.truncated,
             counts.skipped,
-            trouble or were_unknown or self._why_ends_are_unknown(),
-            self._refused | self._stopped,
+            trouble or were_unknown or self._why_ends_are_unknown() or _why_not_all(stopped),
+            stopped,
         )
 
     def _why_ends_are_unknown(self) -> str | None:
@@ -251,6 +252,9 @@ class PullBridge:
                 f"{len(unknown)} partitions were not compared with the cluster's, such as "
                 f"{unknown[0].partition}, which ends at {unknown[0].position} here"
             )
+        not_all = _why_not_all(self._refused | self._stopped)
+        if not_all is not None:
+            told.append(not_all)
         return "; ".join(told) or None
 
     # One step
@@ -465,6 +469,14 @@ class PullBridge:
             copy.is_led = topic.is_led[log.partition.partition]
         if new:
             self._order = [each for each in self._order if self._is_copied(each)] + new
+
+
+def _why_not_all(stopped: Mapping[str, LogstoreError]) -> str | None:
+    """Why the copies are not all that the cluster has, although they are followed up to its end."""
+    for name, error in sorted(stopped.items()):
+        others = f"; and {len(stopped) - 1} more" if len(stopped) > 1 else ""
+        return f"topic {name!r} is not copied: {error}{others}"
+    return None
 
 
 def _tell_end(name: str, error: LogstoreError) -> None:
