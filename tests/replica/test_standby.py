@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 import logstore
-from logstore import bridge, replica
+from logstore import TopicConfig, bridge, replica
 from logstore.connected import Sasl
 from logstore.errors import (
     ClosedError,
@@ -483,9 +483,23 @@ def test_a_topic_that_was_made_again_stops_alone(leader, copy, caplog):
         assert standby.failure is None
         assert values(copy, "t") == [b"1", b"2"]
         assert caplog.text.count("is not copied") == 1
+        progress = standby.progress
+        assert (progress.lag, progress.trouble) == (0, f"topic 't' is not copied: {error}")
+        assert str(progress).endswith("Delete the topic here to copy the new one")
         copy.delete_topic("t")
         eventually(lambda: values(copy, "t") == [b"new"])
         assert dict(standby.progress.stopped) == {}
+        eventually(lambda: standby.progress.trouble is None)
+
+
+def test_a_promotion_tells_of_topics_that_were_not_copied(leader, copy, caplog):
+    with leader.listen() as listener, replica.follow(copy, listener.address) as standby:
+        eventually(lambda: values(copy, "t") == [b"1", b"2"])
+        leader.delete_topic("t")
+        leader.create_topic("t")[0].append(b"new")
+        eventually(lambda: standby.progress.stopped)
+        assert standby.promote() == ["t"]
+    assert "promoted before all was copied, as far as is known: topic 't' is not copied" in caplog.text
 
 
 def test_a_topic_that_may_not_be_read_stops_alone(leader, copy):
@@ -584,6 +598,85 @@ def test_a_partition_that_nobody_leads_holds_up_no_others(tmp_path, copy, caplog
     cluster.close()
     told = [each for each in caplog.records if "a part of the copy waits" in each.message]
     assert len(told) < 6, "not again and again"
+
+
+def _loses_power(path, kept, new):
+    """A leader comes back with only the first records of t-0, and goes on in the same epoch."""
+    with logstore.open(path) as store:
+        store["t"][0].truncate_to(kept)
+        for value in new:
+            store["t"][0].extend([value])
+
+
+@pytest.mark.parametrize("new", [[b"other 2", b"other 3", b"4"], [b"other 2"]])
+def test_a_leader_that_went_on_without_what_it_had_not_flushed_is_noticed(tmp_path, copy, caplog, new):
+    """1.2 s each. When it answers again, its log may be longer than the copy, in the same epoch: what came
+    next was copied behind records that the leader does not have."""
+    path, address = tmp_path / "leader", str(tmp_path / "socket")
+    with logstore.open(path) as leader:
+        for name in ("t", "u", "empty"):
+            leader.create_topic(name)
+        for value in (b"1", b"2", b"3"):
+            leader["t"][0].extend([value])
+            leader["u"][0].extend([value])
+        listener = leader.listen(address)
+        standby = replica.follow(copy, listener.address)
+        eventually(lambda: values(copy, "t") == values(copy, "u") == [b"1", b"2", b"3"])
+        eventually(lambda: "empty" in copy and standby.progress.trouble is None)
+    _loses_power(path, 1, new)
+    with standby, logstore.open(path) as leader, leader.listen(address):
+        eventually(lambda: list(standby.progress.stopped) == ["t"])
+        last = min(len(new), 2)
+        assert f"t-0 has diverged: the batch with offset {last}" in str(standby.progress.stopped["t"])
+        for name in ("u", "empty"):
+            leader[name][0].extend([b"next"])
+        eventually(lambda: values(copy, "u") == [b"1", b"2", b"3", b"next"])
+        eventually(lambda: values(copy, "empty") == [b"next"])
+        assert values(copy, "t") == [b"1", b"2", b"3"]
+        assert standby.progress.truncated_count == 0
+    assert "topic 't' is not copied: t-0 has diverged" in caplog.text
+
+
+def test_a_leader_that_only_lost_records_is_followed(tmp_path, copy, caplog):
+    """1.2 s."""
+    path, address = tmp_path / "leader", str(tmp_path / "socket")
+    with logstore.open(path) as leader:
+        leader.create_topic("t")
+        for value in (b"1", b"2", b"3"):
+            leader["t"][0].extend([value])
+        standby = replica.follow(copy, leader.listen(address).address)
+        eventually(lambda: values(copy, "t") == [b"1", b"2", b"3"])
+    _loses_power(path, 1, [])
+    with standby, logstore.open(path) as leader, leader.listen(address):
+        eventually(lambda: values(copy, "t") == [b"1"])
+        leader["t"][0].extend([b"next"])
+        eventually(lambda: values(copy, "t") == [b"1", b"next"])
+        assert standby.progress.truncated_count == 2
+    assert "the cluster has lost or replaced the records from 1 on; 2 offsets are cut off here" in caplog.text
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_leader_that_comes_back_whole_is_gone_on_with(tmp_path, copy, caplog, policy):
+    """1.2 s each. Compaction may have joined the batch that was copied last with the next."""
+    path, address = tmp_path / "leader", str(tmp_path / "socket")
+    with logstore.open(path) as leader:
+        leader.create_topic("t", config=TopicConfig(cleanup_policy=policy))
+        leader["t"][0].extend([(b"a", b"1"), (b"b", b"2")])
+        listener = leader.listen(address)
+        standby = replica.follow(copy, listener.address)
+        eventually(lambda: values(copy, "t") == [b"1", b"2"])
+    with logstore.open(path) as leader:
+        leader["t"][0].extend([(b"b", b"3")])
+        if policy == "compact":
+            leader["t"][0].roll()
+            leader["t"][0].compact()
+            assert values(leader, "t") == [b"1", b"3"]
+    with standby, logstore.open(path) as leader, leader.listen(address):
+        leader["t"][0].extend([(b"a", b"4")])
+        eventually(lambda: copy["t"][0].log_end_offset == 4)
+        assert values(copy, "t") == values(leader, "t")
+        assert not standby.progress.stopped
+    assert "diverged" not in caplog.text
 
 
 def test_a_topic_that_was_appended_to_stops_alone_and_is_promoted(leader, copy):

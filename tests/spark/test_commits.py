@@ -12,6 +12,7 @@ from logstore.errors import (
     UsageError,
 )
 from logstore.format.header import decode_header
+from logstore.model import Role
 from logstore.spark import commits, ledger
 from logstore.spark.commits import Outcome, opened, producer_id_of
 from logstore.spark.ledger import COMMITS_TOPIC, Done, Ledger, Prepared
@@ -347,6 +348,32 @@ def test_a_topic_that_is_gone_is_refused(place):
     with place.open() as store:
         store.delete_topic("u")
     refused(place, UnknownTopicError, "no topic 'u'", staged)
+
+
+def test_the_copy_of_a_leaders_log_is_refused(place):
+    """What is copied next would cut the records off again, although the batch counts as done."""
+    staged = place.stage(ROWS)
+    with place.open() as store:
+        store["t"][1].set_role(Role.FOLLOWER)
+    refused(place, UsageError, "t-1: it is a copy of a leader's log", staged)
+    with place.open() as store:
+        store["t"][1].set_role(Role.ALONE)
+    assert place.commit(place.stage(ROWS)) is Outcome.COMMITTED
+
+
+@pytest.mark.parametrize("step", ["after prepared", "mid-adoption"])
+def test_a_copy_of_a_leaders_log_gets_a_prepared_batch_when_it_is_the_stores_own(place, monkeypatch, step):
+    stop_at(monkeypatch, step)
+    dies(place, place.stage(ROWS))
+    monkeypatch.undo()
+    with place.open() as store:
+        store["t"][0].set_role(Role.FOLLOWER)
+    with pytest.raises(UsageError, match="t-0: it is a copy of a leader's log"):
+        place.finish_all()
+    with place.open() as store:
+        store["t"][0].set_role(Role.ALONE)
+    place.finish_all()
+    assert place.values() == ROWS
 
 
 def test_settings_that_changed_before_the_commit_point_are_held_to(place):

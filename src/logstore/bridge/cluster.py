@@ -121,6 +121,11 @@ class ClusterQuestions:
         """For how long the brokers want no fetch, in seconds: a quota is exceeded."""
         return max(self._fetch_at - time.monotonic(), 0.0)
 
+    @property
+    def broken_count(self) -> int:
+        """Grows when a connection to a broker breaks. One that has restarted may have lost records."""
+        return self._broker.broken_count
+
     def _wait(self, pending: Pending[T], seconds: float) -> T | None:
         """None if there is no answer in time."""
         deadline, is_told = time.monotonic() + seconds, False

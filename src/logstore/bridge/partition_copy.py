@@ -67,6 +67,8 @@ class PartitionCopy:
         """Whether it was ever seen."""
         self.is_compared = False
         """Whether the log is known to be a beginning of the cluster's."""
+        self._looks_back = False
+        """Whether the last batch here is fetched again, to see whether the cluster's is still the same."""
         self.is_led = True
         """Whether somebody leads it at the cluster."""
         self.rests_until = 0.0
@@ -80,9 +82,13 @@ class PartitionCopy:
     @property
     def wanted(self) -> FetchPartition:
         """What to fetch next."""
-        return FetchPartition(
-            self.partition, self.position, MAX_PARTITION_BYTES, self.leader_epoch, self._topic_id
-        )
+        offset = self.position - self._looks_back
+        return FetchPartition(self.partition, offset, MAX_PARTITION_BYTES, self.leader_epoch, self._topic_id)
+
+    def look_back(self) -> None:
+        """Fetch the last batch again, before what comes next: a leader may have restarted without the records
+        that it had not flushed, and have gone on in the same epoch."""
+        self._looks_back = self.log.log_end_offset > self.log.log_start_offset
 
     # Comparing
 
@@ -100,11 +106,15 @@ class PartitionCopy:
             self._check_may_cut(log.log_start_offset)
             self._start_over(start)
         elif log.log_end_offset:
-            self._cut_what_parted(start, end)
-            self._check_last_batch()
+            common = self._common_end(end)
+            self._check_batch_before(common)
+            if common < log.log_end_offset:
+                self._cut_what_parted(start, common)
+                self._check_batch_before(log.log_end_offset)
         log.set_role(Role.FOLLOWER)
         self.position, self.end_offset = log.log_end_offset, end
         self.is_compared = self.is_end_known = True
+        self._looks_back = False
 
     def _check_may_cut(self, offset: int) -> None:
         """Before records from ``offset`` on are cut off."""
@@ -136,11 +146,8 @@ class PartitionCopy:
             )
         log.truncate_fully_and_start_at(start)
 
-    def _cut_what_parted(self, start: int, end: int) -> None:
+    def _cut_what_parted(self, start: int, common: int) -> None:
         log = self.log
-        common = self._common_end(end)
-        if common >= log.log_end_offset:
-            return
         self._check_may_cut(common)
         warn(
             "%s: the cluster has lost or replaced the records from %d on; %d offsets are cut off here",
@@ -194,19 +201,21 @@ class PartitionCopy:
             log.truncate_to(offset)
         self._counts.truncated += before - log.log_end_offset
 
-    def _check_last_batch(self) -> None:
+    def _check_batch_before(self, offset: int) -> None:
         """
         Raises:
-            OutOfOrderError: the last batch is another than the cluster has there.
+            OutOfOrderError: the batch that ends in front of an offset is another than the cluster has there.
         """
         log = self.log
-        if log.log_end_offset == log.log_start_offset:
+        last = offset - 1
+        if last < log.log_start_offset:
             return
-        last = log.log_end_offset - 1
         ours = log.fetch(last, isolation=Isolation.LOG_END, max_bytes=1).data
         if not ours:
             return  # compaction has left a gap at the end
         own = decode_header(ours)
+        if own.last_offset != last:
+            return  # it is cut off as a whole
         theirs = self._cluster.batch_at(self.partition, last)
         if not theirs or own.magic != MAGIC:
             return
@@ -234,6 +243,12 @@ class PartitionCopy:
             return  # its leader has not answered yet
         self._note_end(answer.high_watermark)  # first: it counts also if the disk does not take the records
         self._check_untouched()
+        if self._looks_back:
+            new = self._behind_last(answer.data)
+            if new is None:
+                self.is_compared = False
+                return
+            self._looks_back, answer = False, answer._replace(data=new)
         if answer.data:
             self._append(answer)
         self._follow_bounds(answer)
@@ -248,6 +263,18 @@ class PartitionCopy:
                 "do not append to a topic that is pulled. "
                 f"{_START_OVER}"
             )
+
+    def _behind_last(self, data: bytes | bytearray | memoryview) -> bytes | bytearray | memoryview | None:
+        """What comes behind the last batch here, in what was fetched from its last offset on. None if the
+        cluster's may be another batch."""
+        ours = self.log.fetch(self.position - 1, isolation=Isolation.LOG_END, max_bytes=1).data
+        if not ours or not data:
+            return None
+        own, theirs = decode_header(ours), decode_header(data)
+        is_same = theirs.last_offset < self.position and own.magic == MAGIC
+        if not is_same or not _may_be_same(own, theirs, compacts=self.log.config.compacts):
+            return None
+        return data[theirs.size_bytes :]
 
     def _append(self, answer: FetchedPartition) -> None:
         log = self.log

@@ -42,7 +42,8 @@ class PullProgress(NamedTuple):
     """Offsets that the cluster had deleted before they were copied."""
     trouble: str | None
     """Why nothing is copied at the moment, or not all of it; None if nothing is wrong. Also told in the
-    beginning, until it is known where each partition ends at the cluster."""
+    beginning, until it is known where each partition ends at the cluster, and of a standby with topics that
+    are ``stopped``."""
     stopped: Mapping[str, LogstoreError]
     """Of a standby: topics that cannot be copied any more, and why; they are not among ``partitions``. The
     others are copied."""

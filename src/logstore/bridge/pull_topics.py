@@ -7,7 +7,7 @@ of whatever kind, is in the logs themselves: the next offset is the end of each.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -124,6 +124,8 @@ class PullBridge:
         self._order: list[PartitionCopy] = []
         """In which to fetch: those first that got nothing last time."""
         self._refresh_at = 0.0
+        self._broken_count = 0
+        """Of connections, as it was when this was last looked at."""
         self._misses = 0
         self._was_reached = False
         """Whether the cluster has ever answered."""
@@ -208,14 +210,15 @@ class PullBridge:
             for _, each in sorted(self._copies.copy().items())
         )
         trouble = self._trouble.reason or self._trouble_of_some.reason
+        stopped = self._refused | self._stopped
         return PullProgress(
             partitions,
             counts.batches,
             counts.bytes,
             counts.truncated,
             counts.skipped,
-            trouble or were_unknown or self._why_ends_are_unknown(),
-            self._refused | self._stopped,
+            trouble or were_unknown or self._why_ends_are_unknown() or _why_not_all(stopped),
+            stopped,
         )
 
     def _why_ends_are_unknown(self) -> str | None:
@@ -249,6 +252,9 @@ class PullBridge:
                 f"{len(unknown)} partitions were not compared with the cluster's, such as "
                 f"{unknown[0].partition}, which ends at {unknown[0].position} here"
             )
+        not_all = _why_not_all(self._refused | self._stopped)
+        if not_all is not None:
+            told.append(not_all)
         return "; ".join(told) or None
 
     # One step
@@ -274,7 +280,10 @@ class PullBridge:
         if not order:
             self._stopping.wait(_WAIT_MS / 1000)
             return until_end and not self._order
+        self._look_back_after_breaks()
         answers = self._fetch(order, 0 if until_end else _WAIT_MS)
+        if self._look_back_after_breaks():
+            return False  # the answer may be another process's than the one whose log was compared
         for copy, answer in zip(order, answers, strict=True):
             if self._is_copied(copy):
                 self._attempt(copy.partition.topic, partial(copy.take, answer), copy)
@@ -301,6 +310,16 @@ class PullBridge:
             elapsed_ms -= max_wait_ms  # the broker may have waited for more
         self._pace.took(byte_count, elapsed_ms)
         return answers
+
+    def _look_back_after_breaks(self) -> bool:
+        """Whether a connection to the cluster has broken since this was asked last: each copy then looks
+        whether its last batch is still the cluster's."""
+        before, self._broken_count = self._broken_count, self._cluster.broken_count
+        if before == self._broken_count:
+            return False
+        for copy in self._copies.values():
+            copy.look_back()
+        return True
 
     def _compare(self) -> None:
         for copy in self._order.copy():
@@ -450,6 +469,14 @@ class PullBridge:
             copy.is_led = topic.is_led[log.partition.partition]
         if new:
             self._order = [each for each in self._order if self._is_copied(each)] + new
+
+
+def _why_not_all(stopped: Mapping[str, LogstoreError]) -> str | None:
+    """Why the copies are not all that the cluster has, although they are followed up to its end."""
+    for name, error in sorted(stopped.items()):
+        others = f"; and {len(stopped) - 1} more" if len(stopped) > 1 else ""
+        return f"topic {name!r} is not copied: {error}{others}"
+    return None
 
 
 def _tell_end(name: str, error: LogstoreError) -> None:

@@ -41,7 +41,7 @@ from logstore.errors import (
 from logstore.files import Files, OsFiles, Removals, check_path
 from logstore.logdir.directory import LogDirectory
 from logstore.logdir.upkeep import flush_each
-from logstore.model import TopicPartition
+from logstore.model import Role, TopicPartition
 from logstore.partition.log import Log
 from logstore.spark.adoption import Adoption
 from logstore.spark.flush_ahead import FlushAhead
@@ -125,8 +125,8 @@ class Commits:
             is_job: the sink has only this batch; it is forgotten after some days.
 
         Raises:
-            UsageError: a topic was deleted or changed while the tasks ran; or a file breaks its rules; or the
-                sink has had a later batch, and so goes on from an old state.
+            UsageError: a topic was deleted or changed while the tasks ran, or is a copy of a leader's; a file
+                breaks its rules; or the sink has had a later batch, and so goes on from an old state.
             CorruptionError: a file is not what its task wrote.
             StorageError: the disk failed. If the batch is prepared it stays so, and is finished later.
         """
@@ -252,13 +252,17 @@ class Commits:
         """
         Raises:
             UnknownTopicError: the topic was deleted; another one may have its name.
+            UsageError: the log is a copy of a leader's, which would cut the records off again.
         """
         directory = self._store.directory
         if str(directory.topic(target.topic).topic_id) != target.topic_id:
             raise UnknownTopicError(
                 f"topic {target.topic!r} was deleted and created again while the rows were being written"
             )
-        return directory.log(TopicPartition(target.topic, target.partition))
+        log = directory.log(TopicPartition(target.topic, target.partition))
+        if log.role is Role.FOLLOWER:
+            raise UsageError(f"{log.partition}: {directory.context.home.why_copied_only}")
+        return log
 
     # After the commit point
 

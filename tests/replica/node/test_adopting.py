@@ -9,10 +9,11 @@ import sys
 import pytest
 
 import logstore
+from logstore import bridge, replica
 from logstore.errors import CorruptionError, DiskFullError, RetriableError, UsageError
 from logstore.files import OsFiles
 from logstore.logdir.group_settings import write_group_settings
-from logstore.model import TopicPartition
+from logstore.model import Role, TopicPartition
 from logstore.replica.coordination.control import TreeControl
 from logstore.replica.coordination.files import FileCoordinator
 from logstore.replica.coordination.session import TreeSession
@@ -46,6 +47,40 @@ def fill(path, **config):
             producer.send("t", b"100")
         store.offsets("g").commit({T: 90})
         return store["t"].topic_id, log.log_end_offset
+
+
+@pytest.mark.parametrize("kind", ["standby", "bridge"])
+def test_a_copy_is_no_first_node_until_it_is_the_stores_own(tmp_path, kind):
+    """0.3 s each. Its topics would be left behind, and the cluster begin with none."""
+    with logstore.open(tmp_path / "leader") as leader, leader.listen() as listener:
+        leader.create_topic("t")
+        leader["t"][0].append(b"1", flush=True)
+        with logstore.open(tmp_path / "copy") as copy:
+            if kind == "bridge":
+                with logstore.connect(listener.address) as remote:
+                    bridge.pull(remote, copy, "t").run(until_end=True)
+            else:
+                standby = replica.follow(copy, listener.address)
+                eventually(lambda: "t" in copy and copy["t"][0].log_end_offset == 1)
+                standby.close()
+            coordinator = FileCoordinator(tmp_path / "common", cluster_id=copy.cluster_id)
+            way = "set_role" if kind == "bridge" else f"follow.store, '{listener.address}'..promote"
+            for begin in (
+                lambda: adopting.cluster_id_for(copy),
+                lambda: replica.Node(copy, 1, coordinator=coordinator),
+            ):
+                with pytest.raises(UsageError, match=f"topic 't' of .*copy is a copy of .*{way}"):
+                    begin()
+            if kind == "bridge":
+                copy["t"][0].set_role(Role.ALONE)
+            else:
+                replica.follow(copy, listener.address).promote()
+            with (
+                replica.Node(copy, 1, coordinator=coordinator) as node,
+                logstore.connect(node.address) as cluster,
+            ):
+                eventually(lambda: "t" in cluster.topics())
+            coordinator.close()
 
 
 def test_a_store_becomes_a_cluster(tmp_path):

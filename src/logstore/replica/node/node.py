@@ -35,7 +35,7 @@ from logstore.replica.coordination.interface import Node as Telling
 from logstore.replica.node.assigning import Assignment, config_of, live_entry
 from logstore.replica.node.broker import NodeBroker
 from logstore.replica.node.controller.administering import Administering
-from logstore.replica.node.controller.adopting import Adoption
+from logstore.replica.node.controller.adopting import Adoption, check_no_copies
 from logstore.replica.node.controller.changing import ClusterTopics
 from logstore.replica.node.controller.controlling import Controlling
 from logstore.replica.node.controller.deciding import Decisions, TopicRules
@@ -138,7 +138,8 @@ class Node:
 
         Raises:
             UsageError: the directory is of another node or of another cluster; the store is a node already;
-                an argument is wrong; or the store has more users, ACLs or quotas than a cluster can.
+                a topic is a copy of a leader's, and was not promoted; an argument is wrong; or the store has
+                more users, ACLs or quotas than a cluster can.
             LockedError: another process has the node id, and was still there after two sessions, at least 20
                 seconds.
             RetriableError: the coordinator cannot be reached.
@@ -206,6 +207,7 @@ class Node:
         home = self.directory.context.home
         if home.is_node_here:
             raise UsageError(f"{home.path} is a running node already: close that one first, or use it")
+        check_no_copies(self._store)
         self.directory.join(self._coordinator.cluster_id, self.node_id)
         home.is_node_here, home.has_lost = True, False  # what opening the logs has found is left in a file
 

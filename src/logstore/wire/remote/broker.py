@@ -205,6 +205,11 @@ class RemoteBroker:
         """Of each broker that is known, why it has not answered."""
         return "; ".join(each.trouble for each in self._cluster.nodes())
 
+    @property
+    def broken_count(self) -> int:
+        """Grows when a connection to a broker breaks: what answers next may be another process."""
+        return self._cluster.dialer.broken_count
+
     # Records
 
     def produce(self, request: ProduceRequest) -> Pending[ProduceResult]:

@@ -7,10 +7,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from logstore.errors import FencedError, LogstoreError, RetriableError, StorageError, TopicExistsError
+from logstore.errors import (
+    CorruptionError,
+    FencedError,
+    LogstoreError,
+    RetriableError,
+    StorageError,
+    TopicExistsError,
+    UsageError,
+)
 from logstore.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from logstore.logdir.catalogue import TopicEntry
 from logstore.logdir.directory import LogDirectory
+from logstore.logdir.followed import read_followed
 from logstore.logdir.group_settings import read_group_settings
 from logstore.model import Role, TopicPartition
 from logstore.partition.log import Log
@@ -31,14 +40,45 @@ def cluster_id_for(store: Store) -> str | None:
     store was a node already: then its cluster is there, and another one must not take its place.
 
     Raises:
+        UsageError: as :func:`check_no_copies` says.
         ReadOnlyError, ClosedError: the store cannot be changed.
     """
+    check_no_copies(store)
     return None if was_node(store) or not store.directory.topic_names() else store.cluster_id
 
 
 def was_node(store: Store) -> bool:
     """Whether the directory is that of a node, which has a cluster."""
     return store.directory.context.home.is_of_node
+
+
+def check_no_copies(store: Store) -> None:
+    """See whether what the store would bring into a cluster is its own.
+
+    Raises:
+        UsageError: a topic is the copy of a leader's. The cluster would not know it, and nobody could use it.
+    """
+    directory = store.directory
+    if was_node(store):
+        return
+    try:
+        followed = read_followed(directory.context.files, directory.path)
+    except CorruptionError:
+        return  # then all topics count as the store's own
+    copies = {log.partition.topic for log in directory.logs() if log.role is Role.FOLLOWER}
+    for name in sorted(copies & followed.keys()):
+        leader = followed[name].leader
+        addresses = ", ".join(map(repr, leader))
+        how = (
+            f"replica.follow(store, {addresses}).promote() makes the copies the store's own, also if nobody "
+            "answers there"
+            if leader
+            else "log.set_role(logstore.model.Role.ALONE) of each log makes it the store's own"
+        )
+        raise UsageError(
+            f"topic {name!r} of {directory.path} is a copy of a leader's, and would not come along into the "
+            f"cluster: {how}"
+        )
 
 
 @contextmanager

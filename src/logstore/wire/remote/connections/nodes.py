@@ -62,6 +62,8 @@ class Dialer:
         self.tls = tls
         self.sasl = sasl
         self.chance = chance or random.Random()  # noqa: S311  # no secret
+        self.broken_count = 0
+        """Grows when a connection that was made breaks."""
 
     def backoff_seconds(self, failures: int) -> float:
         """How long to wait after so many failures in a row."""
@@ -170,6 +172,7 @@ class Node:
                 self._lanes[lane].remove(connection)
             if code is ErrorCode.BROKER_NOT_AVAILABLE and connection.peer.versions:
                 return  # it was to be closed
+            self._dialer.broken_count += bool(connection.peer.versions)
             was_first = time.monotonic() >= self._resume
             if was_first:  # several that break together are one failure
                 self._failures += 1
