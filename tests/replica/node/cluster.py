@@ -37,6 +37,8 @@ class Cluster:
         self.stores = {}
         for node_id in range(1, count + 1):
             self.start(node_id)
+        # one of which the controller has not heard gets no replicas of a topic that is made at once
+        eventually(lambda: all(len(each.view.living) == count for each in self.nodes.values()))
 
     def start(self, node_id, *, directory=None, **options):
         with ExitStack() as stack:
@@ -104,7 +106,12 @@ class Cluster:
     def wait_for_isr(self, partition, count):
         """So many are in sync; and those of them that run hold the partition: of a new one it is said before
         they have heard of it."""
-        eventually(lambda: partition in self.view.partitions and len(self.state_of(partition).isr) == count)
+        try:
+            eventually(
+                lambda: partition in self.view.partitions and len(self.state_of(partition).isr) == count
+            )
+        except AssertionError as error:
+            raise AssertionError(f"{partition}: {self.view.partitions.get(partition)}") from error
         for each in self.state_of(partition).isr:
             eventually(lambda each=each: self._holds(each.node_id, partition))
 
