@@ -235,6 +235,18 @@ def test_a_new_partition_does_not_disturb_the_others(leader, fetchers):
     assert len(leader.requests) <= count + 1  # the lane for new ones has nobody
 
 
+def test_one_that_is_behind_does_not_wait_for_another_that_has_nothing_to_copy(leader, fetchers):
+    """So it is when a node comes back: some of its partitions are quiet."""
+    quiet, late = Follower(0, is_in_sync=False), Follower(1, is_in_sync=False)
+    fetchers.follow(quiet)
+    eventually(lambda: asked_of(leader, quiet))
+    leader.sizes[1] = 1
+    began = time.monotonic()
+    fetchers.follow(late)
+    eventually(lambda: late.offset == 1)
+    assert time.monotonic() - began < MAX_WAIT_MS / 1_000 / 2
+
+
 def test_one_that_falls_behind_while_it_is_new_copies_apart(leader, fetchers):
     quiet, new = Follower(0), Follower(1)
     fetchers.follow(quiet)

@@ -6,7 +6,8 @@ megabytes, and an acknowledgement that waits for this node would wait for two su
 
 A leader answers one request of a connection after the other. What waits for news of thousands of partitions
 is not given up for one that has just come: a third lane, whose requests are short, asks for it until the lane
-of the others has its answer.
+of the others has its answer. Requests of those that are behind are short, too: they have something to copy,
+or are about to be in sync.
 
 Locks: ``Fetchers._lock`` guards who follows whom. It is not held while a replica, a log or a leader is asked.
 ``_Lane._lock``, after it, guards whom a lane asks for.
@@ -52,9 +53,9 @@ _LOOK_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.05
 """Before the first attempt after one that brought nothing; each further one waits twice as long."""
 _LONGEST_PAUSE_SECONDS: Final = 1.0
-_NEWCOMERS_WAIT_MS: Final = 20
-"""How long a leader waits for records of those that have just come: for so long one more of them waits until
-it is asked for."""
+_SHORT_WAIT_MS: Final = 20
+"""How long a leader waits for records of those that have just come, or are behind: for so long one more of
+them waits until it is asked for."""
 _LINGER_SECONDS: Final = 10
 """For which a connection is kept without anything to ask."""
 _STOP_SECONDS: Final = 10
@@ -272,7 +273,7 @@ class _Lane:
         self.node_id = node_id
         self.copies = kind is _Kind.BEHIND
         self._fetchers = fetchers
-        self._wait_ms = _NEWCOMERS_WAIT_MS if kind is _Kind.NEW else MAX_WAIT_MS
+        self._wait_ms = MAX_WAIT_MS if kind is _Kind.IN_SYNC else _SHORT_WAIT_MS
         self._lock = threading.Lock()
         self._replicas: dict[PartitionReplica, None] = {}
         self._news: dict[PartitionReplica, bool] = {}
