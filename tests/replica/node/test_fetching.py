@@ -339,6 +339,15 @@ def test_who_is_let_go_is_not_asked_for(leader, fetchers):
     assert len(leader.requests) == count
 
 
+def test_who_is_let_go_waits_for_no_answer(leader, fetchers):
+    """Another connection may ask for it then. 0.5 s."""
+    alone = Follower(0)
+    fetchers.follow(alone)
+    eventually(lambda: asked_of(leader, alone))
+    fetchers.let_go(alone)
+    eventually(lambda: alone.plan_fetch() is not None)
+
+
 @pytest.mark.parametrize("limit", [None, 20_000_000])
 def test_batches_larger_than_a_piece_come_though_others_always_have_records(leader, fetchers):
     """What is first in an answer gives a batch of any size, and the others only what has room."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
@@ -388,8 +388,9 @@ class _Lane:
     def _step(self) -> float:
         """One request. Returns for how many seconds there is nothing to do, or no way to do it."""
         self._take_expected()
-        later, soonest, is_idle = self._due()
+        soonest, is_idle = self._due()
         if is_idle:
+            self._release_removed()
             if self.is_empty:
                 self.trouble = None
             if time.monotonic() - self._used_at >= _LINGER_SECONDS:
@@ -400,7 +401,7 @@ class _Lane:
             return self._next_pause()
         most_ms = min(self._wait_ms, math.ceil(soonest * 1000))
         manner = self._choose_manner()
-        link.change(*self._changes(later, manner))
+        link.change(*self._changes(manner))
         held_ms = self._fetchers.limit.wait_ms if self.copies else 0
         if held_ms or not self._asked:  # what was asked stands until the limit lets more come
             return min(_PAUSE_SECONDS, (held_ms or most_ms) / 1000)
@@ -423,16 +424,35 @@ class _Lane:
         if expected:
             self._fetchers.take_over(expected, self)
 
-    def _due(self) -> tuple[Collection[PartitionReplica], float, bool]:
-        """The replicas that are not to be asked for yet, in how many seconds the first of them is, and
-        whether there are no others."""
+    def _due(self) -> tuple[float, bool]:
+        """In how many seconds the first of the replicas that are not to be asked for yet is, and whether
+        there are no others."""
         with self._lock:
             if not self._delayed:
-                return (), _LONGEST_PAUSE_SECONDS, not self._replicas
+                return _LONGEST_PAUSE_SECONDS, not self._replicas
             now = time.monotonic()
-            later = {each: delay.until - now for each, delay in self._delayed.items() if delay.until > now}
-            soonest = min(later.values(), default=_LONGEST_PAUSE_SECONDS)
-            return later.keys(), soonest, len(later) == len(self._replicas)
+            later = [delay.until - now for delay in self._delayed.values() if delay.until > now]
+            return min(later, default=_LONGEST_PAUSE_SECONDS), len(later) == len(self._replicas)
+
+    def _release_removed(self) -> None:
+        """There is nothing to ask: those that have gone since may be asked for by another lane."""
+        with self._lock:
+            removed = [each for each in self._news if each not in self._replicas]
+            for each in removed:
+                del self._news[each]
+        forgotten = [each.partition for each in removed if self._release(each)]
+        if self._link is not None:
+            self._link.change((), forgotten)
+
+    def _release(self, replica: PartitionReplica) -> bool:
+        """Wait for no answer for it any more. Returns whether one was awaited."""
+        self._large.discard(replica)
+        asked = self._asked.get(replica.partition)
+        if asked is None or asked.replica is not replica:
+            return False
+        del self._asked[replica.partition]
+        replica.on_answer(asked.fetch, None)  # another lane may ask then
+        return True
 
     def _choose_manner(self) -> _Manner:
         limit = self._fetchers.limit
@@ -444,9 +464,7 @@ class _Lane:
         piece_bytes = limit.piece_bytes(len(self._replicas) or 1)
         return _Manner(min(piece_bytes, MAX_PARTITION_BYTES), most_bytes=min(limit.answer_bytes, MAX_BYTES))
 
-    def _changes(
-        self, later: Collection[PartitionReplica], manner: _Manner
-    ) -> tuple[list[FetchPartition], list[TopicPartition]]:
+    def _changes(self, manner: _Manner) -> tuple[list[FetchPartition], list[TopicPartition]]:
         """What to ask the leader of those of which there is news, and what to ask it no more."""
         now = time.monotonic()
         with self._lock:
@@ -458,6 +476,7 @@ class _Lane:
                 self._manner, self._look_at = manner, now + _LOOK_SECONDS
             elif self._delayed:
                 looked_at = dict.fromkeys(news) | dict.fromkeys(self._delayed)
+            later = {each for each, delay in self._delayed.items() if delay.until > now}
             present = {each: each in self._replicas and each not in later for each in looked_at}
         caught_up = [
             each for each, is_there in present.items() if is_there and self.copies and each.is_in_sync
@@ -465,12 +484,8 @@ class _Lane:
         present |= dict.fromkeys(caught_up, False)
         wanted: dict[TopicPartition, FetchPartition | None] = {}
         for replica in [each for each, is_there in present.items() if not is_there]:
-            asked = self._asked.get(replica.partition)
-            if asked is not None and asked.replica is replica:
+            if self._release(replica):
                 wanted[replica.partition] = None
-                del self._asked[replica.partition]
-                replica.on_answer(asked.fetch, None)  # another lane may ask then
-            self._large.discard(replica)
         self._fetchers.change_lane(caught_up, self)
         for replica in [each for each, is_there in present.items() if is_there]:
             asked = self._plan(replica, is_new=news.get(replica, False))
