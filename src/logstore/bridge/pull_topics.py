@@ -473,10 +473,11 @@ class PullBridge:
 
 def _why_not_all(stopped: Mapping[str, LogstoreError]) -> str | None:
     """Why the copies are not all that the cluster has, although they are followed up to its end."""
-    for name, error in sorted(stopped.items()):
-        others = f"; and {len(stopped) - 1} more" if len(stopped) > 1 else ""
-        return f"topic {name!r} is not copied: {error}{others}"
-    return None
+    if not stopped:
+        return None
+    name = min(stopped)
+    others = f"; and {len(stopped) - 1} more" if len(stopped) > 1 else ""
+    return f"topic {name!r} is not copied: {stopped[name]}{others}"
 
 
 def _tell_end(name: str, error: LogstoreError) -> None:

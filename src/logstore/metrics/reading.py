@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from logstore.broker.cluster_state import ClusterState
 from logstore.broker.codes import ErrorCode
-from logstore.broker.counting import ConnectionCounts
 from logstore.broker.groups.states import State
 from logstore.broker.local import LocalBroker
 from logstore.broker.offsets.committed import CommittedOffsets
@@ -29,6 +28,9 @@ from logstore.model import TopicPartition
 from logstore.partition.log import Log
 from logstore.partition.reading.readable import ReadableLog, known_view
 from logstore.partition.reading.view import LogView
+
+if TYPE_CHECKING:
+    from logstore.wire.listener.listener import Listener
 
 Directory = LogDirectory | WatchedDirectory
 
@@ -56,26 +58,13 @@ _COUNTED: Final = {
 _TIMES: Final = ("write_seconds", "flush_seconds", "compaction_seconds")
 
 
-class Listening(Protocol):
-    """What lets clients in."""
-
-    @property
-    def address(self) -> str: ...
-
-    @property
-    def connection_count(self) -> int: ...
-
-    @property
-    def counts(self) -> ConnectionCounts: ...
-
-
 def read_metrics(
     directory: Directory,
     broker: LocalBroker | None,
     committed: CommittedOffsets | None,
     clients: ClientCounts,
     queues: Callable[[], Sequence[DescribedShareGroup]],
-    listeners: Iterable[Listening],
+    listeners: Iterable[Listener],
 ) -> Metrics:
     """The metrics of a store now. ``broker`` is None if no client was made, ``committed`` if no offset was
     ever committed. ``queues`` describes them."""
@@ -209,7 +198,7 @@ class _Reader:
         for node_id, lag in state.lags.items():
             self._put("replica_follower_lag", lag, node_id)
 
-    def read_listener(self, listener: Listening) -> None:
+    def read_listener(self, listener: Listener) -> None:
         name, counts = listener.address, listener.counts
         self._put("listener_connections", listener.connection_count, name)
         self._put("listener_accepted_connections", counts.accepted_count, name)

@@ -102,18 +102,8 @@ def serve(
     When clients can connect, a line says where.
     """
     if config is not None:
-        others = (
-            directory,
-            listen,
-            advertised,
-            allow_anonymous,
-            certificate,
-            key,
-            client_ca,
-            settings,
-            metrics,
-        )
-        if any(others):
+        security = (allow_anonymous, certificate, key, client_ca)
+        if any((directory, listen, advertised, settings, metrics, *security)):
             raise CommandError("--config goes alone: the file says all the rest", WRONG)
         serving.serve(
             Serving(

@@ -16,18 +16,16 @@ _PATIENCE_MS: Final = 100
 
 
 def when_so(is_so: Callable[[], bool], scheduler: Scheduler) -> Pending[bool]:
-    """True as soon as it is so; False if it is not for a tenth of a second. ``is_so`` is called in any
-    thread, and may not wait."""
+    """There is a result as soon as it is so, or after a tenth of a second. ``is_so`` is called in any thread,
+    and may not wait."""
     promise: Promise[bool] = Promise()
     looks_left = _PATIENCE_MS // _LOOK_MS
 
     def look() -> None:
         nonlocal looks_left
         looks_left -= 1
-        if is_so():
+        if is_so() or not looks_left:
             promise.complete(True)
-        elif not looks_left:
-            promise.complete(False)
         else:
             look_later()
 

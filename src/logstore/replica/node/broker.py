@@ -227,12 +227,14 @@ class NodeBroker(ShareBroker):
             outcomes.append(ProducedPartition(each.partition, code, message=_why(code)))
             if replica is not None and code is NONE:
                 taken.append((number, replica, each._replace(leader_epoch=epoch)))
-        soon = [each.partition for each in outcomes if waits and self._is_about_to_lead(each)]
-        if soon:
-            are_led = when_so(
-                lambda: all(self.refuses(each) is NONE for each in soon), self._directory.context.scheduler
-            )
-            return then_ask(are_led, lambda _: self._admit_and_append(request, waits=False))
+        if waits and len(taken) < len(outcomes):
+            soon = [each.partition for each in outcomes if self._is_about_to_lead(each)]
+            if soon:
+                are_led = when_so(
+                    lambda: all(self.refuses(each) is NONE for each in soon),
+                    self._directory.context.scheduler,
+                )
+                return then_ask(are_led, lambda _: self._admit_and_append(request, waits=False))
         if not taken:
             return Answered(ProduceResult(tuple(outcomes)))
         passed = request._replace(

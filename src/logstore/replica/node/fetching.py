@@ -117,17 +117,15 @@ class Fetchers:
         with self._lock:
             if self._is_closed:
                 return
-            leader, before = replica.follows, self._followed.pop(replica, None)
-            if before is not None and (leader is None or before.node_id != leader.node_id):
-                before.remove(replica)
-                before = None
-            if leader is None:
-                return
-            if before is None:
-                self._bring_locked([replica], leader.node_id)
-            else:
-                self._followed[replica] = before
+            leader, before = replica.follows, self._followed.get(replica)
+            if leader is not None and before is not None and before.node_id == leader.node_id:
                 before.note_news(replica)
+                return
+            if before is not None:
+                del self._followed[replica]
+                before.remove(replica)
+            if leader is not None:
+                self._bring_locked([replica], leader.node_id)
 
     def change_lane(self, replicas: Iterable[PartitionReplica], before: _Lane) -> None:
         """Replicas have fallen behind, or have caught up. Called by the thread of their lane, which does not
@@ -135,10 +133,11 @@ class Fetchers:
         with self._lock:
             self._move_locked(replicas, before)
 
-    def take_over(self, replicas: Iterable[PartitionReplica], lane: _Lane) -> None:
-        """They have come while a lane waited for its answer. Called by its thread, when it has that."""
+    def take_over(self, replicas: Iterable[PartitionReplica], node_id: int) -> None:
+        """They have come while the lane of those in sync waited for its answer. Called by its thread, when it
+        has that."""
         with self._lock:
-            self._move_locked(replicas, self._lane_locked(lane.node_id, _Kind.NEW))
+            self._move_locked(replicas, self._lane_locked(node_id, _Kind.NEW))
 
     def _move_locked(self, replicas: Iterable[PartitionReplica], before: _Lane) -> None:
         moved = [each for each in replicas if self._followed.get(each) is before]
@@ -422,7 +421,7 @@ class _Lane:
             self._asks = False
             expected, self._expected = self._expected, {}
         if expected:
-            self._fetchers.take_over(expected, self)
+            self._fetchers.take_over(expected, self.node_id)
 
     def _due(self) -> tuple[float, bool]:
         """In how many seconds the first of the replicas that are not to be asked for yet is, and whether
@@ -469,13 +468,12 @@ class _Lane:
         now = time.monotonic()
         with self._lock:
             self._asks = True
-            news, self._news = self._news, {}
-            looked_at: Iterable[PartitionReplica] = news
+            looked_at, self._news = self._news, {}
             if manner != self._manner or now >= self._look_at:
-                looked_at = dict.fromkeys(news) | self._replicas
+                looked_at = dict.fromkeys(self._replicas, False) | looked_at
                 self._manner, self._look_at = manner, now + _LOOK_SECONDS
             elif self._delayed:
-                looked_at = dict.fromkeys(news) | dict.fromkeys(self._delayed)
+                looked_at = dict.fromkeys(self._delayed, False) | looked_at
             later = {each for each, delay in self._delayed.items() if delay.until > now}
             present = {each: each in self._replicas and each not in later for each in looked_at}
         caught_up = [
@@ -488,7 +486,7 @@ class _Lane:
                 wanted[replica.partition] = None
         self._fetchers.change_lane(caught_up, self)
         for replica in [each for each, is_there in present.items() if is_there]:
-            asked = self._plan(replica, is_new=news.get(replica, False))
+            asked = self._plan(replica, is_new=looked_at[replica])
             wanted[replica.partition] = None if asked is None else self._row(asked, manner)
         rows = [row for row in wanted.values() if row is not None]
         return rows, [each for each, row in wanted.items() if row is None]
