@@ -38,6 +38,7 @@ from logstore.partition.state.home import (
     FOLLOWED_NAME,
     GROUPS_NAME,
     HIGH_WATERMARKS_NAME,
+    LEADER_EPOCH_NAME,
     LOCK_NAME,
     LOG_STARTS_NAME,
     LOST_NAME,
@@ -72,6 +73,7 @@ _STORE_FILES = frozenset(
         LOG_STARTS_NAME,
         HIGH_WATERMARKS_NAME,
         CLEANER_OFFSETS_NAME,
+        LEADER_EPOCH_NAME,
     }
 )
 _UNFINISHED_TEXT = b"store.backup() was at work here; its next call to the same path removes this directory\n"

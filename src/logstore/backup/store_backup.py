@@ -23,7 +23,7 @@ from logstore.errors import (
     UnknownTopicError,
 )
 from logstore.files import read_small_file, write_new_file
-from logstore.format.checkpoint import encode_offset_checkpoint
+from logstore.format.checkpoint import decode_epoch_checkpoint, encode_offset_checkpoint
 from logstore.format.metadata import encode_base64_uuid, encode_clean_shutdown, encode_meta_properties
 from logstore.format.names import partition_directory_name
 from logstore.large_files import are_on_one_disk, copy_file
@@ -45,9 +45,11 @@ from logstore.partition.state.home import (
     FOLLOWED_NAME,
     GROUPS_NAME,
     HIGH_WATERMARKS_NAME,
+    LEADER_EPOCH_NAME,
     LOG_STARTS_NAME,
     LOST_FOR_SURE,
     LOST_NAME,
+    MAX_CHECKPOINT_BYTES,
     MAX_NODE_BYTES,
     META_PROPERTIES_NAME,
     NODE_NAME,
@@ -286,8 +288,8 @@ class _Backup:
             self.task.files.remove(path)
 
     def write_store_files(self, identity: str) -> None:
-        """Write catalogue, identity, checkpoints, quotas, users, ACLs, what is followed and the settings of
-        groups; and if possible the marker that nothing needs recovery."""
+        """Write catalogue, identity, checkpoints, quotas, users, ACLs, what is followed, the settings of
+        groups and the leader epoch; and if possible the marker that nothing needs recovery."""
         files, staging = self.task.files, self.task.staging
         contents = {
             META_PROPERTIES_NAME: self._identity_file(),
@@ -305,6 +307,7 @@ class _Backup:
             **self._as_it_is(USERS_NAME, MAX_USERS_BYTES, decode_users),
             **self._as_it_is(ACLS_NAME, MAX_ACLS_BYTES, decode_acls),
             **self._as_it_is(FOLLOWED_NAME, MAX_FOLLOWED_BYTES, decode_followed),
+            **self._as_it_is(LEADER_EPOCH_NAME, MAX_CHECKPOINT_BYTES, decode_epoch_checkpoint),
             **self._as_it_is(GROUPS_NAME, MAX_GROUPS_BYTES, decode_group_settings),
             **self._node_files(),
         }

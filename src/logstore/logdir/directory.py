@@ -156,6 +156,7 @@ class LogDirectory:
         self._topics.load(entries)
         self.identity = ensure_identity(self._files, self.path)
         if BACKUP_NAME in names:
+            self.context.home.is_copy = True
             end_being_backup(self._files, self.path)
         self._reserve.may_exist = self.config.disk_reserve_bytes > 0 or RESERVE_NAME in names
         if self._reserve.may_exist:

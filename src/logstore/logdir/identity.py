@@ -270,10 +270,15 @@ def strays_of(partition: TopicPartition, strays: Iterable[str]) -> list[str]:
     return [name for name in strays if name.startswith(begin) and parse_name(name) is not None]
 
 
-def is_brokers_directory(files: Files, path: str) -> bool:
+def is_brokers_directory(files: Files, path: str, names: Container[str] | None = None) -> bool:
     """Whether the directory is a Kafka broker's: it has a metadata log, or a ``meta.properties`` that a
-    broker wrote. A broker begins that file with a comment that has the date; logstore writes none."""
-    if files.is_directory(f"{path}/{CLUSTER_METADATA_NAME}"):
+    broker wrote. A broker begins that file with a comment that has the date; logstore writes none. ``names``
+    are those of what is in it, if the caller knows them."""
+    if names is None:
+        has_log = files.is_directory(f"{path}/{CLUSTER_METADATA_NAME}")
+    else:
+        has_log = CLUSTER_METADATA_NAME in names
+    if has_log:
         return True
     data = read_small_file(files, f"{path}/{META_PROPERTIES_NAME}", MAX_META_BYTES)
     return data is not None and data.startswith(b"#")

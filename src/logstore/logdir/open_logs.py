@@ -30,7 +30,7 @@ from logstore.logdir.catalogue import TopicEntry
 from logstore.logdir.identity import check_topic_id, missing_directory
 from logstore.logdir.topics import TopicTable
 from logstore.logdir.upkeep import for_each
-from logstore.model import TopicPartition
+from logstore.model import Role, TopicPartition
 from logstore.partition.log import Log, open_log
 from logstore.partition.recovery.loaded import RecoveryReport
 from logstore.partition.state.context import LogContext
@@ -321,6 +321,8 @@ class OpenLogs:
             self._unasked.discard(partition)
             if old is not None:
                 old.abandon()
+                if old.role is Role.ALONE:  # what it has shown may be gone
+                    self._context.home.begin_epoch(old.leader_epoch)
             log = self._open(partition, topic, is_clean=False, accept_loss=accept_loss)
             self.damaged.pop(partition, None)
             self.by_partition[partition] = log  # last: until then callers get the closed one

@@ -99,7 +99,7 @@ class TopicTable:
 
     # Opening
 
-    def load(self, contents: Iterable[DirectoryEntry]) -> None:
+    def load(self, contents: Sequence[DirectoryEntry]) -> None:
         """Read the catalogue, and add topics for partition directories that it does not know: a broker wrote
         them, or a user copied them here. Changes nothing. ``contents`` are those of the directory.
 
@@ -107,7 +107,10 @@ class TopicTable:
             CorruptionError, UnsupportedVersionError: the catalogue cannot be read.
         """
         stored = read_catalogue(self._files, self._path)
-        entries = as_broker_left(self._files, self._path, stored or {})
+        entries = dict(stored or {})
+        if is_brokers_directory(self._files, self._path, {each.name for each in contents}):
+            self._home.gives_epochs = False
+            entries = as_broker_left(self._files, self._path, entries) if entries else {}
         self._is_stored = entries == stored
         self._implied = sorted(entry.name for entry in entries.values() if entry.has_implied_retention)
         listed = partitions_among(contents)
@@ -553,14 +556,12 @@ def deleted_unstored(
 
 
 def as_broker_left(files: Files, path: str, stored: Mapping[str, TopicEntry]) -> dict[str, TopicEntry]:
-    """The entries of a catalogue; in a broker's directory, updated by what the broker has changed since.
+    """The entries of a catalogue in a broker's directory, updated by what the broker has changed since.
     Topics that it has deleted are gone, also if it has made others of their names: those have no entry.
     Others may have more partitions, and more may be held. Topics whose directories it has set aside stay, so
     that their users get an error that says so. A partition that was held and does not exist counts as
     missing, even if the broker has moved it elsewhere."""
     entries = dict(stored)
-    if not stored or not is_brokers_directory(files, path):
-        return entries
     found = unknown_partitions(files, path, list_partitions(files, path), ())
     strays = list_strays(files, path)
     for name, entry in stored.items():

@@ -19,6 +19,7 @@ from logstore.logdir.held import not_held
 from logstore.logdir.identity import (
     check_topic_id,
     guessed_topic_id,
+    is_brokers_directory,
     list_partitions,
     missing_directory,
     prepare_directory,
@@ -131,7 +132,9 @@ class WatchedDirectory:
 
     def _read_catalogue(self) -> dict[str, TopicEntry]:
         topics = {} if self._ignores_catalogue else read_catalogue(self._files, self.path)
-        return as_broker_left(self._files, self.path, topics or {})
+        if not topics or not is_brokers_directory(self._files, self.path):
+            return topics or {}
+        return as_broker_left(self._files, self.path, topics)
 
     def _guess_locked(self, name: str, numbers: set[int]) -> TopicEntry:
         topic_id = stored_topic_id(self._files, self.path, name, numbers)

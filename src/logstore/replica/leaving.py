@@ -6,6 +6,7 @@ from logstore.errors import UsageError
 from logstore.files import PathLike
 from logstore.model import Role, TopicPartition
 from logstore.partition.state.home import LOST_NAME, NODE_NAME
+from logstore.partition.state.leader_epochs import EPOCHS_ELSEWHERE
 from logstore.replica.node.controller.adopting import was_node
 from logstore.store import open_store
 from logstore.warning import inform
@@ -38,7 +39,7 @@ def leave_cluster(path: PathLike) -> None:
             for number in directory.topic(name).held_partitions:
                 log = directory.log(TopicPartition(name, number))
                 if log.role is not Role.ALONE:
-                    log.assign_leader_epoch(log.leader_epoch + 1)  # others may go on in the last one
+                    log.assign_leader_epoch(log.leader_epoch + EPOCHS_ELSEWHERE)
                     log.set_role(Role.ALONE)
         directory.leave()
         # Until this is done, the directory is a node's, and the call can be made again.

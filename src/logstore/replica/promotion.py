@@ -14,6 +14,7 @@ from logstore.errors import StorageError, UsageError
 from logstore.logdir.followed import Followed, change_followed
 from logstore.model import Role
 from logstore.partition.log import Log
+from logstore.partition.state.leader_epochs import EPOCHS_ELSEWHERE
 from logstore.store import Store
 from logstore.turns import flushed_at_a_time, take_turns
 from logstore.warning import warn
@@ -100,7 +101,7 @@ def promote_topics(store: Store, names: Collection[str], aborted: set[tuple[int,
 
 def _prepare(log: Log) -> set[tuple[int, int]]:
     """A crash in between leaves a follower, which is promoted again."""
-    log.assign_leader_epoch(log.leader_epoch + 1)
+    log.assign_leader_epoch(log.leader_epoch + EPOCHS_ELSEWHERE)
     aborted = abort_open(log)
     log.prepare_checkpoint()
     return aborted

@@ -372,7 +372,7 @@ class Scenario:
         if "adopted" not in said:
             if log.last_of_producer(PRODUCER) is None:
                 write_file(FILE, batch(b"a"), batch(b"b"), files=files,
-                                     base_offset=log.log_end_offset)  # fmt: skip
+                           base_offset=log.log_end_offset, leader_epoch=log.leader_epoch)  # fmt: skip
                 files.note("file")
                 log.adopt_file(FILE)
             log.flush()

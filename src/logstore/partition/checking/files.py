@@ -21,6 +21,7 @@ from logstore.partition.recovery.aside import TORN_MARK
 from logstore.partition.state.home import (
     CLEANER_OFFSETS_NAME,
     HIGH_WATERMARKS_NAME,
+    LEADER_EPOCH_NAME,
     LOG_STARTS_NAME,
     MAX_CHECKPOINT_BYTES,
     RECOVERY_POINTS_NAME,
@@ -105,8 +106,11 @@ def read_epoch_file(files: Files, directory: str) -> tuple[LeaderEpochs | None, 
         return None, [Finding(kind=FindingKind.CHECKPOINT, path=path, reason=reason)]
 
 
+_TABLES = (RECOVERY_POINTS_NAME, LOG_STARTS_NAME, HIGH_WATERMARKS_NAME, CLEANER_OFFSETS_NAME)
+
+
 class StoredCheckpoints:
-    """The four checkpoint files of a directory, as they were on disk at the last :meth:`refresh`."""
+    """The checkpoint files of a directory, as they were on disk at the last :meth:`refresh`."""
 
     def __init__(self, files: Files, path: str) -> None:
         self.path = path
@@ -118,14 +122,17 @@ class StoredCheckpoints:
 
     def refresh(self) -> None:
         """Read the files, and parse those that changed."""
-        for name in (RECOVERY_POINTS_NAME, LOG_STARTS_NAME, HIGH_WATERMARKS_NAME, CLEANER_OFFSETS_NAME):
+        for name in (*_TABLES, LEADER_EPOCH_NAME):
             path = f"{self.path}/{name}"
             self._faults.pop(name, None)
             try:
                 data = read_small_file(self._files, path, MAX_CHECKPOINT_BYTES)
                 if name not in self._contents or self._contents[name] != data:
                     self._forget(name)
-                    self._tables[name] = decode_offset_checkpoint(data) if data else {}
+                    if name in _TABLES:
+                        self._tables[name] = decode_offset_checkpoint(data) if data else {}
+                    elif data:
+                        decode_epoch_checkpoint(data)
                     self._contents[name] = data
             except LogstoreError as error:
                 if is_denied(error):

@@ -58,6 +58,8 @@ class LoadedLog:
     """See :class:`.Truncations`."""
     may_have_gaps: bool = False
     """Whether a gap in its offsets cannot be told from a loss: see :meth:`LogCore.roll`."""
+    leader_epoch: int = 0
+    """In which it goes on."""
 
     @property
     def active(self) -> ActiveSegment:

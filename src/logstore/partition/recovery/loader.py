@@ -586,6 +586,15 @@ def load_log(
         loaded.cuts = read_cuts(context.files, directory)
     if loaded.log_start_offset < (offsets.log_start or 0):  # it was ignored as damaged
         home.store_log_start(partition, None)
-    if loaded.role is not Role.ALONE:  # a crash may have taken the end: other records may take its offsets
+    loaded.leader_epoch = max(loaded.epochs.latest_epoch, 0)
+    # A crash may have taken the end: other records may take its offsets.
+    if loaded.role is not Role.ALONE:
         home.lower_high_watermark(partition, loaded.log_end_offset)
+        return loaded
+    is_first = loaded.is_new and offsets.recovery_point is None
+    if (home.is_copy or not loaded.report.was_clean) and not is_first:  # records that were read may be gone
+        latest = max([loaded.leader_epoch, *(entry.epoch for entry in stored.epochs or ())])
+        if latest >= home.leader_epoch or not home.has_begun_epoch:
+            loaded.leader_epoch = home.epoch_after_crash(latest)
+    loaded.leader_epoch = max(loaded.leader_epoch, home.leader_epoch)
     return loaded

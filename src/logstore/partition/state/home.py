@@ -13,6 +13,11 @@ it is cut. A high watermark that is too low hides records until they are reporte
 that is too high would show, and remove, records that no other replica has, so it is lowered before anything
 below it is cut.
 
+Where a log that is alone may have lost records that were read, others must not take their offsets in the
+same leader epoch: consumers and followers would not notice (KIP-101, KIP-320). So after a crash it goes on in
+a new one. The records that were in the last one may all be gone: the directory keeps the latest epoch of all
+its logs in one file, which is on disk before the first record that carries it.
+
 Lock: ``_lock`` guards the four tables, their files, and what is known about the files. Log starts that are
 coming are noted without it. Other threads take it with the lock of a log held. So a signal handler or a
 finalizer that has interrupted a thread which has it must not wait for a log: it is refused.
@@ -35,9 +40,16 @@ from logstore.files import (
     write_new_file,
     write_small_files,
 )
-from logstore.format.checkpoint import decode_offset_checkpoint, encode_offset_checkpoints
+from logstore.format.checkpoint import (
+    EpochEntry,
+    decode_epoch_checkpoint,
+    decode_offset_checkpoint,
+    encode_epoch_checkpoint,
+    encode_offset_checkpoints,
+)
 from logstore.format.metadata import encode_clean_shutdown
 from logstore.model import IS_COPY, IS_REPLICA, Role, TopicPartition
+from logstore.partition.state.leader_epochs import EPOCHS_ELSEWHERE
 from logstore.turns import held_here
 from logstore.warning import warn
 
@@ -63,11 +75,15 @@ RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
 LOG_STARTS_NAME = "log-start-offset-checkpoint"
 HIGH_WATERMARKS_NAME = "replication-offset-checkpoint"
 CLEANER_OFFSETS_NAME = "cleaner-offset-checkpoint"
+LEADER_EPOCH_NAME = "leader-epoch"
+"""The leader epoch of the directory, in the text of a partition's history: one line, with offset 0."""
 STAGED_SUFFIX = ".staged"
 """Of files with records that a job of Spark has written for topics, and that its commit appends to them."""
 _STORED_TOGETHER = frozenset((RECOVERY_POINTS_NAME, LOG_STARTS_NAME, HIGH_WATERMARKS_NAME))
 
 MAX_CHECKPOINT_BYTES = 64 * 1024 * 1024
+MAX_LEADER_EPOCH = 2**30
+"""Of a directory. An epoch beyond it is no count of leaders: a changed bit is not to reach every log."""
 
 
 def tells_loss(word: bytes, boot_id: str) -> bool:
@@ -136,6 +152,18 @@ class LogHome:
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._cleaner_offsets: dict[TopicPartition, int] = {}
         """Their file is created by the first compaction."""
+        self.leader_epoch = 0
+        """The least in which a log that is alone is opened."""
+        self._latest_epoch = 0
+        """Of all that logs here were given. Its file is created after the first crash."""
+        self.has_begun_epoch = False
+        """Whether a new one has begun since :meth:`load`."""
+        self.is_copy = False
+        """Whether the directory may take the place of one that has gone on, as a backup does: each log that
+        is alone then begins a leader epoch behind all that there may have been. Set between :meth:`load` and
+        :meth:`take_clean_marker`."""
+        self.gives_epochs = True
+        """False in the directory of a broker: there its cluster gives the epochs."""
         self._found: dict[str, bytes] = {}
         """The checkpoint files as they were read, by name."""
         self._durable: dict[str, bytes] = {}
@@ -218,7 +246,8 @@ class LogHome:
 
         The checkpoints that were read are then durable too. Without a marker, the last writer may have died
         before it flushed a name. Recovery then changes files according to the checkpoints it has read, and a
-        power cut would leave these files beside an older checkpoint.
+        power cut would leave these files beside an older checkpoint. The logs that are alone begin a leader
+        epoch.
 
         ``names`` are those of the files in the directory, if the caller knows them."""
         is_clean = self.has_clean_marker() if names is None else CLEAN_MARKER_NAME in names
@@ -227,10 +256,14 @@ class LogHome:
         self._files.flush_directory(self.path)
         if is_clean:  # each was flushed before it was renamed, and the names are durable now
             self._durable = self._found
+        if (self.is_copy or not is_clean) and self._recovery_points and self.gives_epochs:
+            with self._own_lock():
+                self._begin_after_crash_locked()
         return is_clean
 
     def put_clean_marker(self) -> None:
         """Declare that every log was flushed and closed, and every checkpoint stored."""
+        self.store_leader_epoch()
         self.check_held()
         write_new_file(self._files, f"{self.path}/{CLEAN_MARKER_NAME}", encode_clean_shutdown())
         self._files.flush_directory(self.path)
@@ -261,7 +294,13 @@ class LogHome:
         """Read the checkpoint files. A damaged one counts as empty, with a warning. Recovery points are then
         0 (everything is checked), and log starts the first segment's base; both are safe. ``names`` are those
         of the files in the directory, if the caller knows them."""
-        known = (RECOVERY_POINTS_NAME, LOG_STARTS_NAME, HIGH_WATERMARKS_NAME, CLEANER_OFFSETS_NAME)
+        known = (
+            RECOVERY_POINTS_NAME,
+            LOG_STARTS_NAME,
+            HIGH_WATERMARKS_NAME,
+            CLEANER_OFFSETS_NAME,
+            LEADER_EPOCH_NAME,
+        )
         wanted = known if names is None else [name for name in known if name in names]
         self._found = read_small_files(self._files, self.path, wanted, MAX_CHECKPOINT_BYTES)
         self._recovery_points = self._decode(RECOVERY_POINTS_NAME)
@@ -269,6 +308,7 @@ class LogHome:
         self._log_starts = self._decode(LOG_STARTS_NAME)
         self._high_watermarks = self._decode(HIGH_WATERMARKS_NAME)
         self._cleaner_offsets = self._decode(CLEANER_OFFSETS_NAME)
+        self.leader_epoch = self._latest_epoch = self._decode_leader_epoch()
 
     def _decode(self, name: str) -> dict[TopicPartition, int]:
         """The offsets in a checkpoint file that was found."""
@@ -280,6 +320,17 @@ class LogHome:
         except CorruptionError as error:
             warn("ignoring a damaged checkpoint: %s", error.located(path))
             return {}
+
+    def _decode_leader_epoch(self) -> int:
+        data, path = self._found.get(LEADER_EPOCH_NAME), f"{self.path}/{LEADER_EPOCH_NAME}"
+        try:
+            return decode_epoch_checkpoint(data)[-1].epoch if data else 0
+        except UnsupportedVersionError as error:
+            raise UnsupportedVersionError(f"{error} ({path})") from None
+        except CorruptionError as error:
+            warn("ignoring a damaged leader epoch: %s", error.located(path))
+            self.is_copy = True
+            return 0
 
     def stored(self, partition: TopicPartition, config: TopicConfig, role: Role) -> StoredOffsets:
         """What is known of a partition with these settings and this role."""
@@ -397,6 +448,54 @@ class LogHome:
                 self._store_locked({HIGH_WATERMARKS_NAME: changed})
                 self._high_watermarks = changed
 
+    def epoch_after_crash(self, latest: int) -> int:
+        """The leader epoch for a log that may have lost records: it was in none later than ``latest`` that it
+        knows. It is stored with the next checkpoint that has changed, by :meth:`store_leader_epoch`, or at a
+        clean stop. A crash before has no record in it, and the next open gives the same."""
+        with self._own_lock():
+            if not self._gives_above(latest):
+                return latest
+            self._begin_after_crash_locked()
+            return self._give_locked(max(self.leader_epoch, latest + self._epochs_ahead))
+
+    def _begin_after_crash_locked(self) -> None:
+        if not self.has_begun_epoch:
+            self.has_begun_epoch = True
+            self.leader_epoch = self._give_locked(self._latest_epoch + self._epochs_ahead)
+
+    @property
+    def _epochs_ahead(self) -> int:
+        return EPOCHS_ELSEWHERE if self.is_copy else 1
+
+    def begin_epoch(self, latest: int = 0) -> int:
+        """A leader epoch that no log here was given before, and above ``latest``: durable on return. Logs
+        that are opened from now on begin in it."""
+        with self._own_lock():
+            if self._gives_above(latest):
+                self.has_begun_epoch = True
+                self.leader_epoch = self._give_locked(max(self._latest_epoch, latest) + 1)
+                self.store_leader_epoch()
+            return max(self.leader_epoch, latest)
+
+    def _gives_above(self, latest: int) -> bool:
+        return self.gives_epochs and latest < MAX_LEADER_EPOCH
+
+    def _give_locked(self, epoch: int) -> int:
+        if epoch > self._latest_epoch:
+            self._latest_epoch = epoch
+            self._unstored.add(LEADER_EPOCH_NAME)
+        return epoch
+
+    def store_leader_epoch(self) -> None:
+        """Make sure that the latest leader epoch is on disk. Call it before a record carries one."""
+        if LEADER_EPOCH_NAME in self._unstored:  # without the lock, which is held during fsyncs
+            with self._lock:
+                if LEADER_EPOCH_NAME in self._unstored:
+                    self._replace_locked({LEADER_EPOCH_NAME: self._encoded_epoch()})
+
+    def _encoded_epoch(self) -> bytes:
+        return encode_epoch_checkpoint([EpochEntry(self._latest_epoch, 0)])
+
     def store_log_start(self, partition: TopicPartition, offset: int | None) -> None:
         """Set the log start durably; None means the base in the first segment's name. Those of several
         threads are stored together: the file has a line for each partition."""
@@ -457,6 +556,14 @@ class LogHome:
     def _store_locked(self, tables: Mapping[str, dict[TopicPartition, int]]) -> None:
         encoded = encode_offset_checkpoints(tables)
         changed = {name: data for name, data in encoded.items() if self._durable.get(name) != data}
+        if changed and LEADER_EPOCH_NAME in self._unstored:
+            changed[LEADER_EPOCH_NAME] = self._encoded_epoch()
+        self._replace_locked(changed)
+        self._unstored -= encoded.keys()
+        if RECOVERY_POINTS_NAME in changed:
+            self._stored_points = frozenset(tables[RECOVERY_POINTS_NAME])
+
+    def _replace_locked(self, changed: Mapping[str, bytes]) -> None:
         if changed:
             self.check_held()
             for name in changed:  # first: after a failure, what the file holds is unknown
@@ -469,6 +576,4 @@ class LogHome:
                     raise
                 write_small_files(self._files, self.path, changed)
             self._durable |= changed
-        self._unstored -= tables.keys()
-        if RECOVERY_POINTS_NAME in changed:
-            self._stored_points = frozenset(tables[RECOVERY_POINTS_NAME])
+            self._unstored.discard(LEADER_EPOCH_NAME)

@@ -10,10 +10,15 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from itertools import pairwise
+from typing import Final
 
 from logstore.errors import UsageError
 from logstore.format.checkpoint import EpochEntry
 from logstore.format.header import NO_EPOCH, BatchHeader
+
+EPOCHS_ELSEWHERE: Final = 1_000
+"""By so many leader epochs a log jumps where a copy takes the place of its original, which may have begun
+some since that the copy does not know."""
 
 UNDEFINED = (-1, -1)
 """The answer of :meth:`LeaderEpochs.end_offset_for` if this history cannot tell."""

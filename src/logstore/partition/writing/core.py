@@ -268,6 +268,7 @@ class LogCore(LogGrowth):
         """
         self._check_taken_away()
         self.settle()
+        leader_epoch = self._epoch_after_cut()
         cut_segments = [segment for segment in self.segments if segment.base_offset > offset]
         kept = self.segments[: len(self.segments) - len(cut_segments)]
         self.context.home.lower_recovery_point(self.partition, kept[-1].base_offset)
@@ -288,11 +289,19 @@ class LogCore(LogGrowth):
             renamed = self._rename_all(cut_segments)
             active.truncate_to(offset, now_ms)
             self._finish_truncation(offset)
+            self.leader_epoch = leader_epoch
             if end < offset and active.base_offset < offset:
                 self.roll(offset, now_ms)
             self._tell_followers(self.log_end_offset)
             self.publish()
             return renamed
+
+    def _epoch_after_cut(self) -> int:
+        """The leader epoch in which the log goes on when its end is cut off: other records than readers have
+        seen take the offsets. It is on disk before."""
+        if self.role is not Role.ALONE:
+            return self.leader_epoch
+        return self.context.home.begin_epoch(self.leader_epoch)
 
     def _lower_high_watermark(self, offset: int) -> None:
         """Before a cut: a follower gets other records at these offsets afterwards than those replicated."""
@@ -361,6 +370,7 @@ class LogCore(LogGrowth):
         higher one would make the log look damaged.
         """
         self._check_taken_away()
+        leader_epoch = self._epoch_after_cut()
         old = [*self._left_out(), *self.segments]
         lowest = min(old[0].base_offset, offset)
         self.context.home.lower_recovery_point(self.partition, lowest)
@@ -368,7 +378,9 @@ class LogCore(LogGrowth):
         self._lower_high_watermark(lowest)
         with self._all_or_reopen():
             start = offset if log_start_offset is None else log_start_offset
-            return self._start_over(old, offset, start, now_ms, reason)
+            renamed = self._start_over(old, offset, start, now_ms, reason)
+            self.leader_epoch = leader_epoch
+            return renamed
 
     def _check_taken_away(self) -> None:
         """Before the end of the log is taken away. A node that another leader tells what to cut follows it by

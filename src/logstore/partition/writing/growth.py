@@ -315,6 +315,7 @@ class LogGrowth(LogState):
                 break
         else:
             return
+        self.context.home.store_leader_epoch()
         entries = self.epochs.entries
         changed = LeaderEpochs(entries)
         for header in headers:

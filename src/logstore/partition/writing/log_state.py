@@ -100,7 +100,7 @@ class LogState:
         self.producers = loaded.producers
         self.epochs = loaded.epochs
         self._had_gaps = loaded.may_have_gaps
-        self.leader_epoch = max(loaded.epochs.latest_epoch, 0)
+        self.leader_epoch = loaded.leader_epoch
         """The epoch stamped on appends."""
         self._are_epochs_stored = True
         """False while the epoch file may differ: the next checkpoint writes it first."""
@@ -216,6 +216,10 @@ class LogState:
             sidecars.put_role(self.context.files, self.directory, role)
             self._opened_end_offset = -1
             self.role = self.stored_role = role
+            if role is Role.FOLLOWER:  # what it has not written in is not what its leader must be beyond
+                self.leader_epoch = max(self.epochs.latest_epoch, 0)
+            elif role is Role.ALONE:
+                self.leader_epoch = max(self.leader_epoch, self.context.home.leader_epoch)
             self.high_watermark = known
             self._had_gaps = self._had_gaps or role is Role.FOLLOWER
             self.publish()
