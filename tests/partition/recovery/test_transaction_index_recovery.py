@@ -108,3 +108,35 @@ def test_entries_in_sealed_segments_above_it_go_too(tmp_path: Path) -> None:
     assert seen(partition) == []
     assert partition.log.verify()
     partition.close()
+
+
+def test_the_entries_of_a_log_that_is_empty_then_go_too(tmp_path: Path) -> None:
+    """A power cut takes all records and leaves the index: what comes next is committed."""
+    partition = Partition(tmp_path / "t-0")
+    abort(partition, 0)
+    partition.crash()
+    partition.truncate_file(0)
+    partition.open()
+    assert stored(partition) == []
+    partition.log.extend([b"c", b"d"], producer=ProducerIdentity(7, 1, 0, True))
+    partition.log.append_end_marker(7, 1, committed=True)
+    assert seen(partition) == [0, 1]
+    assert partition.log.verify()
+    partition.close()
+
+
+def test_the_entries_of_what_is_lost_below_the_recovery_point_go_too(tmp_path: Path) -> None:
+    partition = Partition(tmp_path / "t-0")
+    abort(partition, 0)
+    size_bytes = partition.file().stat().st_size
+    abort(partition, 2)
+    partition.checkpoint()
+    partition.crash()
+    partition.truncate_file(size_bytes)
+    partition.open(accept_loss=True)
+    assert stored(partition) == [2]
+    partition.log.extend([b"c", b"d"], producer=ProducerIdentity(7, 1, 0, True))
+    partition.log.append_end_marker(7, 1, committed=True)
+    assert seen(partition) == [3, 4]
+    assert partition.log.verify()
+    partition.close()

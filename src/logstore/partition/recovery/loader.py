@@ -480,14 +480,14 @@ class Loader:
         or below that, or at the first segment: only its snapshot knows the producers of deleted batches.
         Without any snapshot an empty log has no producers and needs none; after a clean stop there were none,
         or a broker older than snapshots wrote the log."""
-        offsets, is_empty = self._found.snapshots, log_end == segments[0].base_offset
-        if not offsets and (self.is_clean or is_empty):
+        offsets, floor = self._found.snapshots, segments[0].base_offset
+        replay_from = log_end if self.is_clean else self._cut_transactions(segments, log_end)
+        if not offsets and (self.is_clean or log_end == floor):
             producers = ProducerStates()
             producers.clear(log_end)
-            producers.snapshot_offset = log_end if is_empty else -1
+            producers.snapshot_offset = log_end if log_end == floor else -1
             return producers
-        floor = segments[0].base_offset
-        newest = log_end if self.is_clean else min(max(self._cut_transactions(segments), floor), log_end)
+        newest = min(max(replay_from, floor), log_end)
         for stale in [offset for offset in offsets if not floor <= offset <= newest]:
             self.files.remove(sidecars.snapshot_path(self.directory, stale))
             offsets.remove(stale)
@@ -504,16 +504,16 @@ class Loader:
         )
         return source.rebuild(offsets, store_found=True)
 
-    def _cut_transactions(self, segments: list[Segment]) -> int:
-        """Drop the entries of the transaction indexes above the recovery point; returns from where replay
-        must write them again. A damaged index is removed whole."""
+    def _cut_transactions(self, segments: list[Segment], log_end: int) -> int:
+        """Drop the entries of the transaction indexes above the recovery point and the log end; returns from
+        where replay must write them again. A damaged index is removed whole."""
         replay_from = self.recovery_point
         for number, segment in enumerate(segments, 1):
             if segment.base_offset not in self._found.with_aborted:
                 continue
             if number == len(segments) or segments[number].base_offset > self.recovery_point:
                 try:
-                    segment.read_transaction_index().truncate_to(self.recovery_point)
+                    segment.read_transaction_index().truncate_to(min(self.recovery_point, log_end))
                 except (CorruptionError, UnsupportedVersionError):  # an unknown version is garbage too
                     self.files.remove(segment.path_of(TRANSACTION_INDEX_SUFFIX))
                     replay_from = min(replay_from, segment.base_offset)
