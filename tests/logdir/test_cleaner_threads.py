@@ -14,6 +14,7 @@ from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import ClosedError, ForkedError, LogstoreError
 from logstore.model import TopicPartition
 from logstore.partition.log import Log
+from logstore.partition.writing.turn import CompactionTurn
 from logstore.testing import ManualClock
 from tests.logdir.helpers import QuickFiles
 from tests.logdir.helpers_cleaner import COMPACTED, latest_of, record_count, soil, unfinished_files
@@ -375,6 +376,17 @@ def test_who_calls_does_not_wait_for_a_round_that_sleeps(sleeping, call):
     found = latest_of(log)
     assert found | {b"k0": latest[b"k0"]} == latest
     assert record_count(log) < 35
+
+
+def test_who_comes_before_the_round_has_begun_is_noticed():
+    """The round has the lock and has not begun: a flag that it clears then would be cleared too late."""
+    turn = CompactionTurn(TopicPartition("t", 0))
+    with turn.own_lock():
+        coming = threading.Thread(target=turn.own_lock)
+        coming.start()
+        coming.join()
+        with turn:
+            ends_promptly(lambda: turn.sleep(HOUR_MS))
 
 
 # Forks ------------------------------------------------------------------------------------------------------

@@ -27,8 +27,9 @@ class CompactionTurn:
         self.thread_id: int | None = None
         """The thread whose turn it is. If the lock is free: the thread that an interrupt stopped."""
         self._ended = Latch()
-        self._is_awaited = False
-        """Whether another has come for the turn since it began."""
+        self._coming: set[int] = set()
+        """The threads that have come for the turn and do not have it yet. One that was interrupted meanwhile
+        stays here until it comes again, and no compaction of the log sleeps."""
 
     def own_lock(self) -> threading.Lock:
         """The lock, to be named before the turn in a ``with`` statement; it waits for the compaction before.
@@ -42,12 +43,12 @@ class CompactionTurn:
             raise UsageError(
                 f"a progress callback of {self._partition} called compact() or erase() while one is running"
             )
-        self._is_awaited = True
+        self._coming.add(threading.get_ident())
         return self._lock
 
     def __enter__(self) -> None:
         self.thread_id = threading.get_ident()
-        self._is_awaited = False
+        self._coming.discard(self.thread_id)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -66,7 +67,7 @@ class CompactionTurn:
             ClosedError: the log is closed.
         """
         end = time.monotonic() + delay_ms / 1000
-        while not self._is_awaited and (left_seconds := end - time.monotonic()) > 0:
+        while not self._coming and (left_seconds := end - time.monotonic()) > 0:
             self._ended.wait(min(left_seconds, _LONGEST_PAUSE_SECONDS))
             self.check()
         self.check()
