@@ -22,6 +22,7 @@ from logstore.logdir.acls import Acl, AclFilter, Operation, PatternType, Permiss
 from logstore.logdir.followed import Followed, read_followed
 from logstore.model import Isolation, ProducerIdentity, Role, TopicPartition
 from logstore.partition.log import Log
+from logstore.partition.writing.core import LogCore
 from logstore.replica import promotion
 from logstore.replica import standby as standby_module
 from logstore.replica.coordination.files import FileCoordinator
@@ -601,7 +602,7 @@ def test_a_partition_that_nobody_leads_holds_up_no_others(tmp_path, copy, caplog
 
 
 def _loses_power(path, kept, new):
-    """A leader comes back with only the first records of t-0, and goes on in the same epoch."""
+    """A leader comes back with only the first records of t-0, and goes on."""
     with logstore.open(path) as store:
         store["t"][0].truncate_to(kept)
         for value in new:
@@ -609,9 +610,28 @@ def _loses_power(path, kept, new):
 
 
 @pytest.mark.parametrize("new", [[b"other 2", b"other 3", b"4"], [b"other 2"]])
-def test_a_leader_that_went_on_without_what_it_had_not_flushed_is_noticed(tmp_path, copy, caplog, new):
-    """1.2 s each. When it answers again, its log may be longer than the copy, in the same epoch: what came
-    next was copied behind records that the leader does not have."""
+def test_a_leader_that_went_on_without_what_it_had_not_flushed_is_followed(tmp_path, copy, caplog, new):
+    """1.2 s each. It goes on in a new epoch, which shows what it has no more."""
+    path, address = tmp_path / "leader", str(tmp_path / "socket")
+    with logstore.open(path) as leader:
+        leader.create_topic("t")
+        for value in (b"1", b"2", b"3"):
+            leader["t"][0].extend([value])
+        standby = replica.follow(copy, leader.listen(address).address)
+        eventually(lambda: values(copy, "t") == [b"1", b"2", b"3"])
+    _loses_power(path, 1, new)
+    with standby, logstore.open(path) as leader, leader.listen(address):
+        eventually(lambda: values(copy, "t") == [b"1", *new])
+        assert standby.progress.truncated_count == 2
+        assert not standby.progress.stopped
+    assert "the cluster has lost or replaced the records from 1 on; 2 offsets are cut off here" in caplog.text
+
+
+@pytest.mark.parametrize("new", [[b"other 2", b"other 3", b"4"], [b"other 2"]])
+def test_a_leader_that_did_so_in_the_same_epoch_is_noticed(tmp_path, copy, caplog, monkeypatch, new):
+    """1.2 s each. As one of an earlier version. When it answers again, its log may be longer than the copy:
+    what came next would be copied behind records that the leader does not have."""
+    monkeypatch.setattr(LogCore, "_epoch_after_cut", lambda core: core.leader_epoch)
     path, address = tmp_path / "leader", str(tmp_path / "socket")
     with logstore.open(path) as leader:
         for name in ("t", "u", "empty"):

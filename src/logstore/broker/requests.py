@@ -161,6 +161,8 @@ class FetchedPartition(NamedTuple):
     """The caller's log has parted from this one: it cuts its own, and asks again."""
     preferred_id: int = NO_NODE
     """The node that the consumer is to read from, instead of this one (KIP-392). Nothing was read."""
+    last_epoch: int = NO_EPOCH
+    """The leader epoch of what ends at ``next_offset``; -1 if nothing was read, or that is not known."""
 
 
 class Reassignment(NamedTuple):

@@ -11,7 +11,13 @@ from logstore.broker.broker import Broker
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import error_of
 from logstore.broker.pending import Pending
-from logstore.broker.requests import NO_OFFSET, FetchedPartition, FetchRequest, FetchResult
+from logstore.broker.requests import (
+    NO_OFFSET,
+    DivergingEpoch,
+    FetchedPartition,
+    FetchRequest,
+    FetchResult,
+)
 from logstore.clients.counts import ConsumerCounts
 from logstore.clients.positions import NO_POSITION, Position, Positions
 from logstore.clients.seeking import Seeking
@@ -71,7 +77,7 @@ class Fetches:
         has_moved = False
         failure: LogstoreError | None = None
         for (position, offset), fetched in zip(wanted_at, result.partitions, strict=True):
-            is_same = fetched.next_offset == offset and not fetched.data
+            is_same = fetched.next_offset == offset and not fetched.data and fetched.diverging is None
             if is_same and fetched.error is ErrorCode.NONE and position.topic_id is not None:
                 continue  # nothing new, as of most partitions of most fetches
             if self._positions.get(position.partition) is position and position.fetch_offset == offset:
@@ -125,6 +131,8 @@ class Fetches:
         Raises:
             LogstoreError: it could not be fetched.
         """
+        if fetched.diverging is not None:
+            return self._leave(position, fetched.diverging)
         if fetched.error is ErrorCode.NONE:
             self._counts.fetched_bytes += len(fetched.data)
             return position.put(fetched)
@@ -143,6 +151,27 @@ class Fetches:
             self._seeking.reset([position])  # what is committed may be of the old one, too
             return True
         raise _error_at(position, fetched)
+
+    def _leave(self, position: Position, diverging: DivergingEpoch) -> bool:
+        """Go on where the log has other records than those that were read (KIP-320). Returns True.
+
+        Raises:
+            OffsetOutOfRangeError: ``auto_offset_reset`` is ``"none"``.
+        """
+        offset, end = position.offset, diverging.end_offset
+        if end < offset:
+            gone = (
+                f"{position.partition}: what was read from offset {end} to {offset - 1} is gone; it was lost "
+                "or cut off, and other records take its place"
+            )
+            if self._config.auto_offset_reset == "none":
+                raise OffsetOutOfRangeError(
+                    f"{gone}; auto_offset_reset is 'none'; seek() to offset {end} reads what is there now"
+                )
+            warn("%s, which are read now", gone)
+        position.go_to(min(offset, end))
+        position.epoch = diverging.epoch
+        return True
 
     def drop(self) -> None:
         """Want no answer any more: what is to be fetched has changed."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from uuid import UUID
 
-from logstore.broker.requests import FetchedPartition, FetchPartition
+from logstore.broker.requests import NO_EPOCH, FetchedPartition, FetchPartition
 from logstore.clients.offsets import PartitionName, check_partition
 from logstore.clients.received import ReceivedRecords
 from logstore.errors import CorruptionError, UsageError
@@ -29,6 +29,7 @@ class Position:
         "_rest",
         "_taken",
         "_wanted",
+        "epoch",
         "fetch_offset",
         "is_paused",
         "offset",
@@ -43,6 +44,9 @@ class Position:
         """The offset of the next record to give out."""
         self.fetch_offset = offset
         """Where the next fetch begins: behind what waits here."""
+        self.epoch = NO_EPOCH
+        """The leader epoch of what was read in front of that; -1 if it is not known. By it the broker sees
+        whether that is still in the log (KIP-320)."""
         self.topic_id: UUID | None = None
         """Of the topic that the offsets are of, once something was fetched of it."""
         self.is_paused = False
@@ -62,6 +66,7 @@ class Position:
     def seek(self, offset: int) -> None:
         """Go on from there, in the topic that has the name now. What was fetched is fetched again."""
         self.topic_id = None
+        self.epoch = NO_EPOCH
         self.go_to(offset)
 
     def go_to(self, offset: int) -> None:
@@ -79,9 +84,15 @@ class Position:
             or wanted.offset != self.fetch_offset
             or wanted.topic_id is not self.topic_id
             or wanted.max_bytes != limit
+            or wanted.last_fetched_epoch != self.epoch
         ):
-            wanted = FetchPartition(self.partition, self.fetch_offset, limit, topic_id=self.topic_id)
-            self._wanted = wanted
+            wanted = self._wanted = FetchPartition(
+                self.partition,
+                self.fetch_offset,
+                limit,
+                topic_id=self.topic_id,
+                last_fetched_epoch=self.epoch,
+            )
         return wanted
 
     def put(self, fetched: FetchedPartition) -> bool:
@@ -89,6 +100,8 @@ class Position:
         if self.topic_id is None:
             self.topic_id = fetched.topic_id
         has_moved = fetched.next_offset > self.fetch_offset
+        if has_moved:
+            self.epoch = fetched.last_epoch
         if fetched.data:
             self._received = ReceivedRecords(fetched, self.fetch_offset)
         elif self.offset == self.fetch_offset:  # all was given out, and used

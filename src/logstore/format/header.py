@@ -66,6 +66,19 @@ NO_SEQUENCE: Final = -1
 _INT64_MAX = (1 << 63) - 1
 _SEQUENCE_MASK = (1 << 31) - 1
 _INT64 = struct.Struct(">q")
+_LAST_OFFSET_DELTA = struct.Struct(">i")
+_LAST_OFFSET_DELTA_POSITION = BATCH_HEADER.position_of("last_offset_delta")
+_LAST_OFFSET_DELTA_END = _LAST_OFFSET_DELTA_POSITION + _LAST_OFFSET_DELTA.size
+
+
+class WholeBatches(NamedTuple):
+    """See :func:`walk_whole_batches`."""
+
+    size_bytes: int
+    next_offset: int
+    """Behind the last one; -1 if there is none."""
+    last_epoch: int
+    """The leader epoch of the last one; -1 if it has none."""
 
 
 class BatchHeader(NamedTuple):
@@ -151,6 +164,30 @@ class BatchHeader(NamedTuple):
         return CorruptionError(
             reason, position=position, base_offset=self.base_offset, last_offset=self.last_offset
         )
+
+
+def walk_whole_batches(data: Bytes) -> WholeBatches:
+    """The batches at the beginning of ``data`` that are whole, of any magic. What is in them is not checked.
+    Cost: 0.4 µs per batch."""
+    at, next_offset, last_epoch, size = 0, -1, NO_EPOCH, len(data)
+    while size - at >= _LAST_OFFSET_DELTA_END:
+        base_offset, length, epoch, magic = PREFIX.unpack_from(data, at)
+        end = at + LENGTH_OVERHEAD_BYTES + length
+        if length < 0 or end > size:
+            break
+        last, last_epoch = base_offset, NO_EPOCH
+        if magic >= MAGIC:
+            last += _LAST_OFFSET_DELTA.unpack_from(data, at + _LAST_OFFSET_DELTA_POSITION)[0]
+            last_epoch = epoch
+        next_offset = max(next_offset, last + 1)
+        at = end
+    return WholeBatches(at, next_offset, last_epoch)
+
+
+def leader_epoch_at(data: Bytes, position: int) -> int:
+    """The leader epoch of the batch at a position; -1 if it has none."""
+    _, _, epoch, magic = PREFIX.unpack_from(data, position)
+    return epoch if magic >= MAGIC else NO_EPOCH
 
 
 def decode_header(buffer: Bytes, position: int = 0) -> BatchHeader:

@@ -690,14 +690,20 @@ class Log(CheckableLog):
         self.writer.replication.assign_leader_epoch(epoch)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(largest epoch at or below ``epoch``, the offset where it ended); (-1, -1) if unknown (KIP-101).
+        """(largest epoch at or below ``epoch``, the offset where it ended); (-1, -1) if unknown (KIP-101). A
+        log that leads knows of the epoch in which it goes on, also before there is a record of it.
 
         Raises:
             UsageError: it is not a whole number.
         """
         if type(epoch) is not int:
             raise UsageError(f"epoch is {shown(epoch)}; it must be a whole number{how_to_make_int(epoch)}")
-        return self._core.epochs.end_offset_for(epoch, self.log_end_offset)
+        core = self._core
+        end, leader_epoch = self.log_end_offset, core.leader_epoch  # first: it may grow, in a new epoch
+        epochs = core.epochs
+        if core.role is not Role.FOLLOWER and leader_epoch > epochs.latest_epoch and epoch <= leader_epoch:
+            return epochs.with_next(leader_epoch, end).end_offset_for(epoch, end)
+        return epochs.end_offset_for(epoch, end)
 
     @property
     def role(self) -> Role:

@@ -86,10 +86,12 @@ class TestBatches:
     @given(st.lists(st.integers(1, 5), max_size=4), st.integers(0, 2**62), st.data())
     def test_what_is_cut_off_is_left(self, counts, base, data):
         """Cut at any byte: the batches that are whole, and the offset after them."""
-        batches, offset = [], base
+        batches, epochs, offset = [], [], base
         for count in counts:
             batch = bytearray(batch_of([b"v"] * count, 0))
             batch[:8] = offset.to_bytes(8, "big")
+            epochs.append(data.draw(st.integers(-1, 2**31 - 1)))
+            batch[12:16] = epochs[-1].to_bytes(4, "big", signed=True)
             batches.append(bytes(batch))
             offset += count
         every = b"".join(batches)
@@ -97,13 +99,14 @@ class TestBatches:
         whole = 0
         while sum(map(len, batches[: whole + 1])) <= cut and whole < len(batches):
             whole += 1
-        found, next_offset = whole_batches(every[:cut], base)
+        found, next_offset, last_epoch = whole_batches(every[:cut], base)
+        assert last_epoch == (epochs[whole - 1] if whole else -1)
         assert bytes(found) == b"".join(batches[:whole])
         assert next_offset == base + sum(counts[:whole])
 
     @given(st.binary(max_size=200), st.integers(0, 2**62))
     def test_any_bytes(self, data, offset):
-        found, next_offset = whole_batches(data, offset)
+        found, next_offset, _ = whole_batches(data, offset)
         assert data.startswith(bytes(found))
         assert next_offset >= offset
 

@@ -27,6 +27,7 @@ from logstore.broker.requests import (
     FetchResult,
 )
 from logstore.errors import CorruptionError, LogstoreError, OffsetOutOfRangeError
+from logstore.format.header import leader_epoch_at, walk_whole_batches
 from logstore.logdir.directory import LogDirectory
 from logstore.model import Isolation, TopicPartition
 from logstore.partition.log import Log
@@ -175,7 +176,7 @@ def _read(
             is_enough = True
             continue
         busy.append(len(found))
-        found.append(_answer(each, fetched))
+        found.append(_answer(each, fetched, log))
         size_bytes += len(fetched.data)
         left_bytes = max(left_bytes - len(fetched.data), 0)
         is_enough = is_enough or bool(is_cut_short)
@@ -264,6 +265,7 @@ def _nothing(wanted: FetchPartition | KeptPartition, view: LogView) -> FetchedPa
         wanted.topic_id,
         None,
         NO_NODE,
+        NO_EPOCH,
     )
     return tuple.__new__(FetchedPartition, fields)  # a third of the cost of calling the type
 
@@ -289,7 +291,7 @@ def _limit(log: Log, isolation: Isolation, fetched: Fetched) -> int:
     return log.readable_offsets(isolation).stop
 
 
-def _answer(wanted: FetchPartition | KeptPartition, fetched: Fetched) -> FetchedPartition:
+def _answer(wanted: FetchPartition | KeptPartition, fetched: Fetched, log: Log) -> FetchedPartition:
     return FetchedPartition(
         wanted.partition,
         NONE,
@@ -301,7 +303,18 @@ def _answer(wanted: FetchPartition | KeptPartition, fetched: Fetched) -> Fetched
         fetched.next_offset,
         None,
         wanted.topic_id,
+        last_epoch=_last_epoch(fetched, log) if fetched.data else NO_EPOCH,
     )
+
+
+def _last_epoch(fetched: Fetched, log: Log) -> int:
+    """If the log's history has the epoch of the first batch there, all are in it. Else one may have begun
+    among them, or the log was cut since: the batches themselves tell."""
+    epoch = leader_epoch_at(fetched.data, 0)
+    if log.writer.core.epochs.epoch_for_offset(fetched.next_offset - 1) == epoch:
+        return epoch
+    walked = walk_whole_batches(fetched.data)
+    return walked.last_epoch if walked.next_offset == fetched.next_offset else NO_EPOCH
 
 
 def _aborted(fetched: Fetched) -> tuple[AbortedProducer, ...]:

@@ -103,8 +103,6 @@ def _epoch_end(directory: LogDirectory, wanted: EpochPartition) -> EpochEnd:
         log = directory.log(wanted.partition)
         _check_epoch(log, wanted.current_leader_epoch)
         epoch, end_offset = log.end_offset_for_epoch(wanted.epoch)
-        if wanted.epoch == log.leader_epoch:  # the log may have no record of it yet
-            epoch, end_offset = wanted.epoch, log.log_end_offset
     except LogstoreError as error:
         return EpochEnd(wanted.partition, code_of(error), message=str(error))
     return EpochEnd(wanted.partition, ErrorCode.NONE, epoch, end_offset)

@@ -99,6 +99,12 @@ class LeaderEpochs:
         known_epoch = entries[following - 1].epoch if following else epoch
         return known_epoch, entries[following].start_offset
 
+    def with_next(self, epoch: int, start_offset: int) -> LeaderEpochs:
+        """This history, where a later epoch begins at ``start_offset``. The history itself stays."""
+        changed = LeaderEpochs(self.entries)
+        changed.assign(epoch, start_offset)
+        return changed
+
     def epoch_for_offset(self, offset: int) -> int | None:
         """The epoch that wrote ``offset``; None before the first known one."""
         entries = self.entries

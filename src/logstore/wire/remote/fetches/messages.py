@@ -26,6 +26,8 @@ from logstore.wire.remote.translate.records import READ_COMMITTED, whole_batches
 
 LAST_BY_NAME: Final = 12
 """Later versions name topics by ids."""
+_WITH_DIVERGENCE: Final = 12
+"""From this version on a broker says where the caller has parted from its log."""
 _WITH_STATE: Final = 15
 """From this version on a follower tells its life."""
 _NO_SESSION: Final = 0
@@ -135,7 +137,7 @@ def message_of(
         session_epoch=numbers[1],
         topics=tuple(
             [
-                fetch.Topic(name, topic_id, tuple(map(_row, parts)))
+                fetch.Topic(name, topic_id, tuple([_row(each, version) for each in parts]))
                 for (name, topic_id), parts in _by_topic(rows, uses_ids=uses_ids).items()
             ]
         ),
@@ -157,13 +159,13 @@ def _by_topic(partitions: Iterable[FetchPartition], *, uses_ids: bool) -> _Topic
     return found
 
 
-def _row(each: FetchPartition) -> fetch.Partition:
+def _row(each: FetchPartition, version: int) -> fetch.Partition:
     return fetch.Partition(
         each.partition.partition,
         current_leader_epoch=each.leader_epoch,
         fetch_offset=each.offset,
         max_bytes=each.max_bytes,
-        last_fetched_epoch=each.last_fetched_epoch,
+        last_fetched_epoch=each.last_fetched_epoch if version >= _WITH_DIVERGENCE else _NO_EPOCH,
         log_start_offset=each.log_start_offset,
     )
 
@@ -171,7 +173,7 @@ def _row(each: FetchPartition) -> fetch.Partition:
 def fetched(wanted: FetchPartition, answer: fetch.PartitionResult) -> FetchedPartition:
     """What a broker has told of a partition."""
     code = code_of_number(answer.error_code)
-    data, next_offset = whole_batches(answer.records or b"", wanted.offset)
+    data, next_offset, last_epoch = whole_batches(answer.records or b"", wanted.offset)
     return FetchedPartition(
         wanted.partition,
         code,
@@ -189,6 +191,7 @@ def fetched(wanted: FetchPartition, answer: fetch.PartitionResult) -> FetchedPar
         why_of_number(answer.error_code),
         wanted.topic_id,
         None if answer.diverging_epoch == _NOT_DIVERGING else DivergingEpoch(*answer.diverging_epoch),
+        last_epoch=last_epoch,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any, Final
 
 from logstore.broker.codes import ErrorCode
@@ -21,6 +20,7 @@ from logstore.broker.requests import (
     ProduceRequest,
     ProduceResult,
 )
+from logstore.format.header import walk_whole_batches
 from logstore.model import Bytes, Isolation
 from logstore.wire.apis import ApiKey
 from logstore.wire.messages.records import (
@@ -38,13 +38,6 @@ READ_COMMITTED: Final = 1
 _CONSUMER: Final = -1
 """The replica id of one who is no follower."""
 _DELETE_TIMEOUT_MS: Final = 30_000
-
-_BATCH_START: Final = struct.Struct(">qi")
-"""Base offset and size: the beginning of a batch of any format."""
-_LAST_OFFSET_DELTA: Final = struct.Struct(">i")
-_LAST_OFFSET_DELTA_AT: Final = 23
-_MAGIC_AT: Final = 16
-_LEAST_HEADER_BYTES: Final = 27
 
 
 # Produce
@@ -116,21 +109,12 @@ PRODUCE: Final = Translation(
 # Fetch: the batches in what comes. Sessions have a room of their own, ``fetches``.
 
 
-def whole_batches(data: Bytes, offset: int) -> tuple[Bytes, int]:
-    """The batches that are whole, and the offset after them; ``offset``, if there are none. A broker cuts
-    what it sends at a number of bytes. What is in a batch is checked by those who decode it."""
-    at, next_offset, size = 0, offset, len(data)
-    while size - at >= _LEAST_HEADER_BYTES:
-        base_offset, batch_bytes = _BATCH_START.unpack_from(data, at)
-        end = at + _BATCH_START.size + batch_bytes
-        if batch_bytes < 0 or end > size:
-            break
-        last = base_offset
-        if data[at + _MAGIC_AT] >= 2:
-            last += _LAST_OFFSET_DELTA.unpack_from(data, at + _LAST_OFFSET_DELTA_AT)[0]
-        next_offset = max(next_offset, last + 1)
-        at = end
-    return data[:at], next_offset
+def whole_batches(data: Bytes, offset: int) -> tuple[Bytes, int, int]:
+    """The batches that are whole, the offset after them, and the leader epoch of the last one; ``offset`` and
+    -1, if there are none. A broker cuts what it sends at a number of bytes. What is in a batch is checked by
+    those who decode it."""
+    found = walk_whole_batches(data)
+    return data[: found.size_bytes], max(offset, found.next_offset), found.last_epoch
 
 
 # ListOffsets

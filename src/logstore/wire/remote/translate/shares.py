@@ -191,7 +191,7 @@ _ABOUT_ALL: Final = frozenset(
 
 
 def _fetched(partition: TopicIdPartition, answer: share_fetch.PartitionResult) -> ShareFetchedPartition:
-    data, _ = whole_batches(answer.records, 0)
+    data, _, _ = whole_batches(answer.records, 0)
     return ShareFetchedPartition(
         partition,
         _code_of(answer.error_code),
