@@ -11,6 +11,7 @@ taken over from disk are wrong.
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import weakref
 from collections.abc import Sequence
@@ -28,6 +29,7 @@ from logstore.format.names import (
 from logstore.format.received import is_given, memory_bytes
 from logstore.model import AbortedTransaction, Bytes
 from logstore.partition.segments.failed_flushes import opening_to_flush
+from logstore.partition.segments.flushing import is_interrupt
 from logstore.partition.segments.indexes import (
     IndexBuilder,
     IndexEntries,
@@ -360,13 +362,14 @@ class ActiveSegment(Segment):
                 log = self.log_file
         transactions = self._transactions
         self._is_flushed = True  # first: records appended meanwhile may not be flushed
+        handled = sys.exc_info()[1]
         try:
             log.flush()
             if transactions is not None and not transactions.is_flushed:
                 transactions.flush()
         except BaseException as error:
             self._is_flushed = False
-            if not isinstance(error, NotOpenedError):
+            if not isinstance(error, NotOpenedError) and not is_interrupt(error, handled):
                 self._note_failed_flush(error)
             raise
 

@@ -1,16 +1,19 @@
 """Making appended records durable: flushes, and checkpoints of how far they got.
 
-Fsyncs run without the log's lock, so appends go on during a flush. A failed fsync poisons the log.
+Fsyncs run without the log's lock, so appends go on during a flush. A failed fsync poisons the log. One that a
+signal handler has interrupted, as Ctrl-C does, is made again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
 from time import perf_counter
 from typing import NamedTuple
 
 from logstore.errors import ClosedError, NotOpenedError, RetriableError, StorageError
 from logstore.model import Isolation, TopicPartition
+from logstore.partition.segments.flushing import is_interrupt
 from logstore.partition.segments.segment import Segment
 from logstore.partition.state.context import LogContext
 from logstore.partition.writing.gathering import Gathering
@@ -192,23 +195,42 @@ class Durability:
         second fsync would succeed and mean nothing. A file that cannot be opened because descriptors ran out
         just waits for the next flush."""
         started = perf_counter()
+        handled = sys.exc_info()[1]
         for segment in plan.segments:
             try:
-                if self._core.new_name_count > self._core.durable_name_count:
-                    self._core.flush_names()
-                segment.flush()
+                self._flush_segment(segment, plan, is_first_try=True)
             except BaseException as error:
-                if isinstance(error, StorageError):
-                    if self._was_removed(segment, plan.truncation_count):
-                        continue
-                    self._guard.check_usable()  # a closed log has no files any more
-                    with self._guard.lock:
-                        self._core.counts.flush_failure_count += 1
-                if not isinstance(error, NotOpenedError):
-                    self._guard.poison(error)
-                raise
+                if not is_interrupt(error, handled):
+                    raise
+                self._flush_interrupted(segment, plan, error)
         self._guard.check_owned()
         return perf_counter() - started
+
+    def _flush_segment(self, segment: Segment, plan: _FlushPlan, *, is_first_try: bool) -> None:
+        handled = sys.exc_info()[1]
+        try:
+            if self._core.new_name_count > self._core.durable_name_count:
+                self._core.flush_names()
+            segment.flush()
+        except BaseException as error:
+            if isinstance(error, StorageError):
+                if self._was_removed(segment, plan.truncation_count):
+                    return
+                self._guard.check_usable()  # a closed log has no files any more
+                with self._guard.lock:
+                    self._core.counts.flush_failure_count += 1
+            if not isinstance(error, NotOpenedError) and not (is_first_try and is_interrupt(error, handled)):
+                self._guard.poison(error)
+            raise
+
+    def _flush_interrupted(self, segment: Segment, plan: _FlushPlan, interrupt: BaseException) -> None:
+        """Flush a segment once more, and leave the interrupt for the end of the change: no flush has failed,
+        so that one which succeeds now holds for everything."""
+        try:
+            self._flush_segment(segment, plan, is_first_try=False)
+        except Exception as failure:
+            raise interrupt from failure
+        self._waits.interrupt = interrupt
 
     def _was_removed(self, segment: Segment, truncation_count: int) -> bool:
         """Whether retention or a truncation removed the segment meanwhile, or a durable one replaced it."""

@@ -170,7 +170,9 @@ class Guard:
     def reopen_required(self, what: str) -> ReopenRequiredError:
         """The error that says ``what`` and why."""
         failure = self.failure
-        why = str(failure) or type(failure).__name__  # Ctrl-C says nothing
+        why = str(failure)
+        if not isinstance(failure, LogstoreError):  # Ctrl-C says nothing, and sys.exit(0) says 0
+            why = f"{type(failure).__name__}: {why}".removesuffix(": ")
         return ReopenRequiredError(
             getattr(failure, "errno", None), f"{what}, because of: {why}", self._directory
         )
