@@ -20,9 +20,9 @@ from tests.rotation import seed_of_turn
 class Here:
     """A log, and a consumer in its process."""
 
-    def __init__(self, isolation=Isolation.HIGH_WATERMARK, **settings):
+    def __init__(self, isolation=Isolation.HIGH_WATERMARK, reset="earliest", **settings):
         self.rig = Rig(partitions=1, segment_bytes=600, file_delete_delay_ms=0, **settings)
-        self.consumer = self.reader(isolation)
+        self.consumer = self.reader(isolation, auto_offset_reset=reset)
         self.numbers = itertools.count()
 
     def reader(self, isolation=Isolation.HIGH_WATERMARK, **settings):
@@ -65,6 +65,8 @@ class Here:
 
     def cut(self, rng):
         self.log.truncate_to(rng.randrange(self.log.log_start_offset, self.log.log_end_offset + 1))
+        for producer_id, (epoch, _) in self.log.open_transactions().items():  # whose marker is gone
+            self.log.append_end_marker(producer_id, epoch, committed=False)
 
     def poll(self, rng):
         return self.consumer.poll(timeout=0) if rng.random() < 0.8 else []
@@ -115,9 +117,14 @@ def test_what_takes_the_place_of_lost_records_is_read(isolation, caplog):
     caplog.set_level(logging.ERROR)  # it warns often
     for seed in range(10 * seed_of_turn(), 10 * seed_of_turn() + 10):
         rng = random.Random(f"parted {seed} {isolation}")
-        here, view = Here(isolation), View()
+        reset = rng.choice(("earliest", "latest"))
+        here, view = Here(isolation, reset), View()
+        assert drain(here.consumer) == []
+        steps = (*QUIET, "cut", "cut", "reopen")
+        if reset == "latest":  # a consumer that finds its place deleted passes over what comes next
+            steps = tuple(each for each in steps if each != "delete")
         for _ in range(60):
-            getattr(here, rng.choice((*QUIET, "cut", "cut", "reopen")))(rng)
+            getattr(here, rng.choice(steps))(rng)
             view.apply(here.poll(rng))
         here.append(rng)
         view.apply(drain(here.consumer))
@@ -154,6 +161,27 @@ def test_what_was_cut_off_behind_its_position_is_nothing_to_it(caplog):
     assert caplog.records == []
 
 
-@pytest.mark.parametrize("kind", ["classic", "here"])
-def test_a_killed_store_goes_on_beside_a_consumer_elsewhere(tmp_path, kind, caplog):
-    """0.6 s. The consumer stays; what it has read was never flushed."""
+def test_what_is_not_gone_is_not_read_again():
+    """Nothing of the leader epoch in which it has read is left, and nothing of the next is there."""
+    here = Here()
+    here.log.extend([b"a", b"b"])
+    here.log.assign_leader_epoch(1)
+    here.log.extend([b"c"])
+    assert len(drain(here.consumer)) == 3
+    here.log.truncate_to(2)
+    assert drain(here.consumer) == []
+    here.log.extend([b"x"])
+    assert [record.value for record in drain(here.consumer)] == [b"x"]
+
+
+def test_a_leader_with_all_that_was_read_is_gone_on_with(caplog):
+    """The consumer knows an epoch that the log does not, as after another leader's end."""
+    here = Here()
+    here.log.extend([b"a", b"b", b"c"])
+    assert len(drain(here.consumer)) == 3
+    position = here.consumer._positions.of(T0)
+    position.epoch = 5
+    here.log.assign_leader_epoch(9)
+    here.log.extend([b"d"])
+    assert [record.value for record in drain(here.consumer)] == [b"d"]
+    assert (position.epoch, caplog.records) == (9, [])

@@ -23,7 +23,7 @@ from logstore.errors import (
     UnknownTopicError,
 )
 from logstore.files import read_small_file, write_new_file
-from logstore.format.checkpoint import decode_epoch_checkpoint, encode_offset_checkpoint
+from logstore.format.checkpoint import EpochEntry, encode_epoch_checkpoint, encode_offset_checkpoint
 from logstore.format.metadata import encode_base64_uuid, encode_clean_shutdown, encode_meta_properties
 from logstore.format.names import partition_directory_name
 from logstore.large_files import are_on_one_disk, copy_file
@@ -49,7 +49,6 @@ from logstore.partition.state.home import (
     LOG_STARTS_NAME,
     LOST_FOR_SURE,
     LOST_NAME,
-    MAX_CHECKPOINT_BYTES,
     MAX_NODE_BYTES,
     META_PROPERTIES_NAME,
     NODE_NAME,
@@ -307,7 +306,7 @@ class _Backup:
             **self._as_it_is(USERS_NAME, MAX_USERS_BYTES, decode_users),
             **self._as_it_is(ACLS_NAME, MAX_ACLS_BYTES, decode_acls),
             **self._as_it_is(FOLLOWED_NAME, MAX_FOLLOWED_BYTES, decode_followed),
-            **self._as_it_is(LEADER_EPOCH_NAME, MAX_CHECKPOINT_BYTES, decode_epoch_checkpoint),
+            **self._leader_epoch(),
             **self._as_it_is(GROUPS_NAME, MAX_GROUPS_BYTES, decode_group_settings),
             **self._node_files(),
         }
@@ -339,6 +338,11 @@ class _Backup:
                 raise error.located(path) from None
             self.damaged.append(Finding(kind=FindingKind.METADATA, path=path, reason=error.reason))
         return {name: data}
+
+    def _leader_epoch(self) -> dict[str, bytes]:
+        """As it is in memory: after the backup, records may carry it."""
+        epoch = self.directory.context.home.latest_epoch
+        return {LEADER_EPOCH_NAME: encode_epoch_checkpoint([EpochEntry(epoch, 0)])} if epoch else {}
 
     def _node_files(self) -> dict[str, bytes]:
         """What a node remembers of itself, and that it has lost records that it had flushed: all that comes

@@ -86,9 +86,14 @@ class Commits:
             )
         values: Mapping[Any, int | OffsetAndMetadata]
         if isinstance(offsets, Record | SerializedRecord):
-            values = {partition_of(offsets): offsets.offset + 1}
+            at = OffsetAndMetadata(offsets.offset + 1, leader_epoch=offsets.leader_epoch)
+            values = {partition_of(offsets): at}
         elif offsets is None:
-            values = self._positions.offsets()
+            values = {
+                each.partition: OffsetAndMetadata(each.offset, leader_epoch=each.known_epoch)
+                for each in self._positions
+                if each.offset != NO_POSITION
+            }
         elif isinstance(offsets, Mapping):
             values = offsets
         else:
@@ -158,7 +163,7 @@ class Commits:
             return
         wanted = set(partitions)
         changed = {
-            each: OffsetAndMetadata(each.offset)
+            each: OffsetAndMetadata(each.offset, leader_epoch=each.known_epoch)
             for each in self._positions
             if each.partition in wanted
             and each.offset != NO_POSITION

@@ -110,6 +110,11 @@ class Position:
         return has_moved
 
     @property
+    def known_epoch(self) -> int | None:
+        """:attr:`epoch`, to be committed."""
+        return None if self.epoch == NO_EPOCH else self.epoch
+
+    @property
     def has_records(self) -> bool:
         """Whether something waits that may hold records."""
         return bool(self._rest) or self._received is not None

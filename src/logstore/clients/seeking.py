@@ -11,7 +11,9 @@ from logstore.broker.failures import error_of
 from logstore.broker.requests import (
     EARLIEST,
     LATEST,
+    NO_EPOCH,
     NO_OFFSET,
+    ListedOffset,
     ListOffsetsPartition,
     ListOffsetsRequest,
 )
@@ -61,6 +63,7 @@ class Seeking:
                 value = committed.get(position.partition)
                 if value is not None and position.partition not in unstable:
                     position.seek(value.offset)
+                    position.epoch = NO_EPOCH if value.leader_epoch is None else value.leader_epoch
         self.is_waiting = bool(unstable)
         self.reset([p for p in unknown if p.offset == NO_POSITION and p.partition not in unstable])
         return len(unknown) > len(unstable)
@@ -88,14 +91,19 @@ class Seeking:
     def seek_to(self, positions: Iterable[Position], when: int) -> None:
         """Go to the start, the end, or the first record at or after a time; to the end if there is none."""
         wanted = list(positions)
-        found = self.offsets([each.partition for each in wanted], when)
-        missing = [each.partition for each in wanted if found[each.partition] == NO_OFFSET]
-        found.update(self.offsets(missing, LATEST))
+        found = self._look_up([each.partition for each in wanted], when)
+        missing = [each.partition for each in wanted if found[each.partition].offset == NO_OFFSET]
+        found.update(self._look_up(missing, LATEST))
         for position in wanted:
-            position.seek(found[position.partition])
+            there = found[position.partition]
+            position.seek(there.offset)
+            position.epoch = there.leader_epoch
 
     def offsets(self, partitions: Sequence[TopicPartition], when: int) -> dict[TopicPartition, int]:
         """Look up the start, the end or a time of each partition; ``NO_OFFSET`` where there is none."""
+        return {partition: found.offset for partition, found in self._look_up(partitions, when).items()}
+
+    def _look_up(self, partitions: Sequence[TopicPartition], when: int) -> dict[TopicPartition, ListedOffset]:
         if not partitions:
             return {}
         wanted = tuple(ListOffsetsPartition(each, when) for each in partitions)
@@ -104,4 +112,4 @@ class Seeking:
         for each in answer.partitions:
             if each.error is not ErrorCode.NONE:
                 raise error_of(each.error, f"{each.partition}: {each.message or each.error.name}")
-        return {each.partition: each.offset for each in answer.partitions}
+        return {each.partition: each for each in answer.partitions}

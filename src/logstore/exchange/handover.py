@@ -33,6 +33,7 @@ from logstore.partition.state.home import (
     HIGH_WATERMARKS_NAME,
     LOG_STARTS_NAME,
     MAX_CHECKPOINT_BYTES,
+    MAX_LEADER_EPOCH,
     RECOVERY_POINTS_NAME,
     STAGED_SUFFIX,
     LogHome,
@@ -299,6 +300,11 @@ class _Handover:
             self._source_home.has_clean_marker(),
             self._is_to_broker,
             self._options.abort_transactions,
+            {
+                planned.partition: planned.epoch_limit
+                for planned in self._plan.partitions
+                if planned.epoch_limit is not None
+            },
         )
         wanted = [planned for planned in self._plan.partitions if not planned.was_placed]
         telling = _Telling(on_progress, sum(planned.size_bytes for planned in wanted))
@@ -341,11 +347,18 @@ class _Handover:
         """Step 2. The log start comes before the log, else deleted records would be back for a while."""
         self._home.load()
         self._home.forget(each.planned.partition for each in staged)
+        if not self._is_to_broker:
+            self._home.reach_epoch(self._latest_epoch(), goes_on=self._source_home.has_clean_marker())
         for each in staged:
             partition = each.planned.partition
             self._home.store_log_start(partition, each.log_start_offset)
             if each.cleaner_offset is not None:
                 self._home.store_cleaner_offset(partition, each.cleaner_offset)
+
+    def _latest_epoch(self) -> int:
+        """In which clients have seen the source."""
+        known = [planned.latest_epoch for planned in self._plan.partitions]
+        return max([self._source_home.leader_epoch, *(each for each in known if each < MAX_LEADER_EPOCH)])
 
     def _place(self, staged: Staged) -> None:
         """Steps 3 and 4."""

@@ -66,7 +66,8 @@ class PlannedPartition:
     """How much of each file of the source's segments is copied."""
     epoch_limit: int | None
     """The highest leader epoch that a batch may have; None if there is no limit."""
-    lowers_epochs: bool
+    latest_epoch: int
+    """The latest leader epoch of the source; 2^31 - 1 if that is not known."""
     open_producers: tuple[int, ...]
     was_placed: bool = False
     """Whether the target has it already, as after an earlier call."""
@@ -74,6 +75,10 @@ class PlannedPartition:
     @property
     def size_bytes(self) -> int:
         return sum(self.file_bytes.values())
+
+    @property
+    def lowers_epochs(self) -> bool:
+        return self.epoch_limit is not None and self.latest_epoch > self.epoch_limit
 
     @property
     def told(self) -> HandedPartition:
@@ -356,7 +361,7 @@ def _plan_partition(
         log_end_offset=end_offset,
         file_bytes=_bytes_to_copy(files, directory),
         epoch_limit=limit,
-        lowers_epochs=limit is not None and _latest_epoch(source, directory) > limit,
+        latest_epoch=_latest_epoch(source, directory),
         open_producers=tuple(each.producer_id for each in snapshot if each.transaction_first_offset >= 0),
     )
     if target is not None and partition.topic not in plan.missing_topics:

@@ -22,18 +22,19 @@ For a broker two more things are done to the copy:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from logstore.clock import Clock
 from logstore.errors import CorruptionError, UsageError
+from logstore.exchange.committed import forget_later_epochs
 from logstore.exchange.marks import Mark, new_stray_name, remove_staged, write_mark
 from logstore.exchange.plan import PlannedPartition, describe_open_transactions
 from logstore.files import Files, parent_of, write_new_file
 from logstore.format.checkpoint import EpochEntry, encode_offset_checkpoint
 from logstore.format.header import BatchHeader
 from logstore.format.layout import BATCH_HEADER
-from logstore.format.names import LOG_SUFFIX, SNAPSHOT_SUFFIX, parse_segment_file_name
+from logstore.format.names import LOG_SUFFIX, OFFSETS_TOPIC, SNAPSHOT_SUFFIX, parse_segment_file_name
 from logstore.large_files import copy_file
 from logstore.model import TopicPartition
 from logstore.partition.log import Log, open_log
@@ -44,6 +45,7 @@ from logstore.partition.state.home import (
     CLEAN_MARKER_NAME,
     CLEANER_OFFSETS_NAME,
     HIGH_WATERMARKS_NAME,
+    LEADER_EPOCH_NAME,
     LOCK_NAME,
     LOG_STARTS_NAME,
     RECOVERY_POINTS_NAME,
@@ -66,6 +68,7 @@ _HOME_NAMES = (
     RECOVERY_POINTS_NAME,
     LOG_STARTS_NAME,
     HIGH_WATERMARKS_NAME,
+    LEADER_EPOCH_NAME,
     CLEANER_OFFSETS_NAME,
 )
 
@@ -98,6 +101,8 @@ class Stager:
     """Whether the source's last writer stopped cleanly."""
     is_to_broker: bool
     aborts_transactions: bool
+    epoch_limits: Mapping[TopicPartition, int]
+    """The latest leader epoch of each partition in the broker that gets it."""
 
     def stage(self, planned: PlannedPartition, on_bytes: Callable[[int], object]) -> Staged:
         """
@@ -137,6 +142,8 @@ class Stager:
         with self._opened(planned, staged) as log:
             aborted = self._end_transactions(planned, log)
             self._check(planned, staged, log)
+            if self.is_to_broker and planned.partition.topic == OFFSETS_TOPIC:
+                forget_later_epochs(log, self.epoch_limits)
             if (
                 self.is_to_broker
                 and segment_bases(list_segment_files(files, staged))[-1] < log.log_end_offset
@@ -168,6 +175,7 @@ class Stager:
         try:
             context.home.acquire()
             context.home.load()
+            context.home.gives_epochs = False  # what ends a transaction is of the last one
             log = open_log(
                 context,
                 staged,

@@ -407,9 +407,18 @@ class Log(CheckableLog):
         return self.writer.appending.append_replicated(data, leader_epoch=leader_epoch)
 
     def append_end_marker(
-        self, producer_id: int, producer_epoch: int, *, committed: bool, coordinator_epoch: int = 0
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        committed: bool,
+        coordinator_epoch: int | None = None,
     ) -> AppendResult:
         """End a producer's transaction in this partition with a control batch (KIP-98).
+
+        Args:
+            coordinator_epoch: of the coordinator that decides so. Default: of the one that has ended the
+                producer's last transaction here, or 0.
 
         Raises:
             ProducerFencedError, LeaderFencedError: a newer epoch is known.

@@ -103,12 +103,7 @@ def abort_open(log: Log, producer_id: int | None = None) -> set[tuple[int, int]]
     for each in log.active_producers():
         is_meant = producer_id in (None, each.producer_id)
         if is_meant and each.transaction_first_offset is not None:
-            log.append_end_marker(
-                each.producer_id,
-                each.producer_epoch,
-                committed=False,
-                coordinator_epoch=max(each.coordinator_epoch, 0),
-            )
+            log.append_end_marker(each.producer_id, each.producer_epoch, committed=False)
             aborted.add((each.producer_id, each.producer_epoch))
     return aborted
 

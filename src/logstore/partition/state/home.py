@@ -154,8 +154,8 @@ class LogHome:
         """Their file is created by the first compaction."""
         self.leader_epoch = 0
         """The least in which a log that is alone is opened."""
-        self._latest_epoch = 0
-        """Of all that logs here were given. Its file is created after the first crash."""
+        self.latest_epoch = 0
+        """Of all that logs here were given. On disk before a record carries it; the file is created then."""
         self.has_begun_epoch = False
         """Whether a new one has begun since :meth:`load`."""
         self.is_copy = False
@@ -308,7 +308,7 @@ class LogHome:
         self._log_starts = self._decode(LOG_STARTS_NAME)
         self._high_watermarks = self._decode(HIGH_WATERMARKS_NAME)
         self._cleaner_offsets = self._decode(CLEANER_OFFSETS_NAME)
-        self.leader_epoch = self._latest_epoch = self._decode_leader_epoch()
+        self.leader_epoch = self.latest_epoch = self._decode_leader_epoch()
 
     def _decode(self, name: str) -> dict[TopicPartition, int]:
         """The offsets in a checkpoint file that was found."""
@@ -461,7 +461,7 @@ class LogHome:
     def _begin_after_crash_locked(self) -> None:
         if not self.has_begun_epoch:
             self.has_begun_epoch = True
-            self.leader_epoch = self._give_locked(self._latest_epoch + self._epochs_ahead)
+            self.leader_epoch = self._give_locked(self.latest_epoch + self._epochs_ahead)
 
     @property
     def _epochs_ahead(self) -> int:
@@ -473,16 +473,25 @@ class LogHome:
         with self._own_lock():
             if self._gives_above(latest):
                 self.has_begun_epoch = True
-                self.leader_epoch = self._give_locked(max(self._latest_epoch, latest) + 1)
+                self.leader_epoch = self._give_locked(max(self.latest_epoch, latest) + 1)
                 self.store_leader_epoch()
             return max(self.leader_epoch, latest)
+
+    def reach_epoch(self, latest: int, *, goes_on: bool) -> None:
+        """Let logs begin in a leader epoch that is not below ``latest``: durable on return. ``goes_on``: it
+        may be that one."""
+        with self._own_lock():
+            if self._gives_above(latest):
+                epoch = self._give_locked(latest if goes_on else latest + 1)
+                self.leader_epoch = max(self.leader_epoch, epoch)
+                self.store_leader_epoch()
 
     def _gives_above(self, latest: int) -> bool:
         return self.gives_epochs and latest < MAX_LEADER_EPOCH
 
     def _give_locked(self, epoch: int) -> int:
-        if epoch > self._latest_epoch:
-            self._latest_epoch = epoch
+        if epoch > self.latest_epoch:
+            self.latest_epoch = epoch
             self._unstored.add(LEADER_EPOCH_NAME)
         return epoch
 
@@ -494,7 +503,7 @@ class LogHome:
                     self._replace_locked({LEADER_EPOCH_NAME: self._encoded_epoch()})
 
     def _encoded_epoch(self) -> bytes:
-        return encode_epoch_checkpoint([EpochEntry(self._latest_epoch, 0)])
+        return encode_epoch_checkpoint([EpochEntry(self.latest_epoch, 0)])
 
     def store_log_start(self, partition: TopicPartition, offset: int | None) -> None:
         """Set the log start durably; None means the base in the first segment's name. Those of several

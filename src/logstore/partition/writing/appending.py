@@ -208,10 +208,15 @@ class Appending:
         self._removal.schedule_locked(gone)
 
     def append_end_marker(
-        self, producer_id: int, producer_epoch: int, *, committed: bool, coordinator_epoch: int = 0
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        committed: bool,
+        coordinator_epoch: int | None = None,
     ) -> AppendResult:
         """See :meth:`.Log.append_end_marker`."""
-        check_end_marker(producer_id, producer_epoch, coordinator_epoch)
+        check_end_marker(producer_id, producer_epoch, 0 if coordinator_epoch is None else coordinator_epoch)
         if committed is not True and committed is not False:
             committed = check_flag(committed, "committed")
         with self._guard.own_lock(), self._guard as core:
@@ -219,6 +224,9 @@ class Appending:
                 core.check_no_replica()
             if self._gathering.rows.row_count:
                 self._gathering.drain_locked()
+            if coordinator_epoch is None:
+                known = core.producers.state_of(producer_id)
+                coordinator_epoch = 0 if known is None else max(known.coordinator_epoch, 0)
             now_ms = self._now_ms()
             marker = encode_end_marker(
                 base_offset=core.log_end_offset,
