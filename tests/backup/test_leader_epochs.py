@@ -1,6 +1,12 @@
 """A backup that takes the place of its store begins leader epochs that the store has not begun meanwhile."""
 
+import shutil
+
+import pytest
+
 import logstore
+from logstore.logdir.directory import LogDirectory
+from logstore.partition.state.home import LEADER_EPOCH_NAME
 from logstore.partition.state.leader_epochs import EPOCHS_ELSEWHERE
 
 
@@ -15,6 +21,36 @@ def test_a_restored_store_goes_on_behind_all_epochs_of_the_first(tmp_path):
         with logstore.open(tmp_path / "backup") as store:
             assert [log.leader_epoch for log in store["t"]] == [first, 1_500 + EPOCHS_ELSEWHERE]
             assert [log.end_offset_for_epoch(0) for log in store["t"]] == [(0, 1), (0, 0)]
+
+
+@pytest.mark.parametrize("way", ["open", "one topic"])
+def test_a_kill_right_after_it_is_opened_forgets_nothing(tmp_path, way):
+    with logstore.open(tmp_path / "store") as store:
+        store.create_topic("t")[0].assign_leader_epoch(1_500)
+        store["t"].append(b"v")
+        store.backup(tmp_path / "backup")
+    if way == "open":
+        with logstore.open(tmp_path / "backup"):
+            shutil.copytree(tmp_path / "backup", tmp_path / "killed")
+    else:
+        directory = LogDirectory(str(tmp_path / "backup"), opens_when_asked=True)
+        shutil.copytree(tmp_path / "backup", tmp_path / "killed")
+        directory.close()
+    with logstore.open(tmp_path / "killed") as store:
+        assert store["t"][0].leader_epoch > 1_500 + EPOCHS_ELSEWHERE
+
+
+def test_a_damaged_epoch_of_the_directory_counts_as_unknown(tmp_path, caplog):
+    with logstore.open(tmp_path / "store") as store:
+        store.create_topic("t").append(b"v")
+    (tmp_path / "store" / LEADER_EPOCH_NAME).write_bytes(b"garbage")
+    with logstore.open(tmp_path / "store", read_only=True) as store:
+        assert not store.verify()
+    for _ in range(2):
+        with logstore.open(tmp_path / "store") as store:
+            assert store["t"][0].leader_epoch == EPOCHS_ELSEWHERE
+            assert store.verify()
+    assert "ignoring a damaged leader epoch" in caplog.text
 
 
 def test_a_backup_knows_the_epoch_of_its_store(tmp_path):

@@ -157,7 +157,6 @@ class LogDirectory:
         self.identity = ensure_identity(self._files, self.path)
         if BACKUP_NAME in names:
             self.context.home.is_copy = True
-            end_being_backup(self._files, self.path)
         self._reserve.may_exist = self.config.disk_reserve_bytes > 0 or RESERVE_NAME in names
         if self._reserve.may_exist:
             self._reserve.give()
@@ -167,10 +166,16 @@ class LogDirectory:
             for topic in self._topics.finish_interrupted()
             for number in topic.held_partitions
         ]
-        if self.was_clean and opens_when_asked:
+        is_copy = self.context.home.is_copy
+        if self.was_clean and opens_when_asked and not is_copy:
             self._open.leave_unasked(wanted)
         else:
             self._open.open_all(wanted, on_progress, was_clean=self.was_clean)
+        if is_copy:  # before it counts as none: a crash would forget how far the leader epochs are
+            self.context.home.store_leader_epoch()
+            self.context.home.is_copy = False
+        if BACKUP_NAME in names:
+            end_being_backup(self._files, self.path)
         if self._reserve.may_exist:
             self._reserve.keep()
 

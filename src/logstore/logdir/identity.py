@@ -129,9 +129,9 @@ def make_durably(files: Files, path: str) -> None:
 
 
 def end_being_backup(files: Files, path: str) -> None:
-    """Turn a backup that is opened for writing into an ordinary store; :meth:`take_clean_marker` makes that
-    durable."""
+    """Turn a backup that is opened for writing into an ordinary store, durably."""
     files.remove(f"{path}/{BACKUP_NAME}")
+    files.flush_directory(path)
 
 
 def parse_name(name: str) -> DirectoryName | None:

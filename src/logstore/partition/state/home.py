@@ -161,7 +161,7 @@ class LogHome:
         self.is_copy = False
         """Whether the directory may take the place of one that has gone on, as a backup does: each log that
         is alone then begins a leader epoch behind all that there may have been. Set between :meth:`load` and
-        :meth:`take_clean_marker`."""
+        :meth:`take_clean_marker`, until that epoch is stored."""
         self.gives_epochs = True
         """False in the directory of a broker: there its cluster gives the epochs."""
         self._found: dict[str, bytes] = {}
@@ -324,7 +324,7 @@ class LogHome:
     def _decode_leader_epoch(self) -> int:
         data, path = self._found.get(LEADER_EPOCH_NAME), f"{self.path}/{LEADER_EPOCH_NAME}"
         try:
-            return decode_epoch_checkpoint(data)[-1].epoch if data else 0
+            return max([0, *(entry.epoch for entry in decode_epoch_checkpoint(data))]) if data else 0
         except UnsupportedVersionError as error:
             raise UnsupportedVersionError(f"{error} ({path})") from None
         except CorruptionError as error:
