@@ -28,6 +28,7 @@ from logstore.logdir.directory import LogDirectory
 from logstore.logdir.followed import read_followed
 from logstore.model import Isolation, Role
 from logstore.partition.log import Log
+from logstore.partition.state.home import LogHome
 from logstore.testing import MemoryFiles
 from logstore.wire.remote.broker import RemoteBroker
 from logstore.wire.remote.connections.questions import RemotePending
@@ -728,8 +729,9 @@ def test_no_marker_but_the_cluster_s_is_written_into_a_copy(ends):
     check_copy(ends.cluster["t"], ends.store["t"])
 
 
-def test_a_cluster_of_which_an_old_backup_is_back(ends):
-    """It does not know the epoch of the records here."""
+@contextlib.contextmanager
+def an_old_backup(ends):
+    """Of a cluster of which more was copied: connected."""
     source = ends.cluster.create_topic("t")
     source[0].extend([b"1", b"2"])
     ends.cluster.backup("/backup")
@@ -740,6 +742,24 @@ def test_a_cluster_of_which_an_old_backup_is_back(ends):
         logstore.open("/backup", files=ends.files) as old,
         old.listen("127.0.0.1:0") as listener,
         logstore.connect(listener.address) as remote,
+    ):
+        yield old, remote
+
+
+def test_a_cluster_of_which_an_old_backup_is_back(ends, caplog):
+    with an_old_backup(ends) as (old, remote):
+        old["t"][0].extend([b"another 3"])
+        bridge.pull(remote, ends.store, "t").run(until_end=True)
+        check_copy(old["t"], ends.store["t"])
+    assert "the cluster has lost or replaced the records from 2 on; 1 offsets are cut off here" in caplog.text
+
+
+def test_a_cluster_that_does_not_know_the_epoch_of_the_records_here(ends, monkeypatch):
+    """As an old copy of a broker's directory."""
+    monkeypatch.setattr(LogHome, "_gives_above", lambda home, latest: False)
+    monkeypatch.setattr(LogHome, "_begin_after_crash_locked", lambda home: None)
+    with (
+        an_old_backup(ends) as (_, remote),
         pytest.raises(OutOfOrderError, match="of leader epoch 3, which the cluster does not know"),
     ):
         bridge.pull(remote, ends.store, "t").run(until_end=True)

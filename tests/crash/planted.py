@@ -30,6 +30,13 @@ class Change(NamedTuple):
     wrong: str = "pass"
 
 
+_SAME_EPOCH = (
+    Change("partition.state.home:LogHome._begin_after_crash_locked", "not self.has_begun_epoch", "False"),
+    Change("partition.state.home:LogHome._gives_above", "return self.gives_epochs and", "return False and"),
+)
+"""As in a follower's log: a new leader epoch would show what is from before the crash."""
+
+
 class Bug(NamedTuple):
     """One bug, and the scenario that must find it. If two things protect the same data, both are removed."""
 
@@ -93,6 +100,7 @@ BUGS = (
                 "segment.cut_to_size()",
                 "segment.cut_to_size() if self._file_size > segment.size_bytes else None",
             ),
+            *_SAME_EPOCH,
         ),
         _partition("append", "append"),
         depth=2,
@@ -106,6 +114,7 @@ BUGS = (
                 "self._is_settled = active.has_rest = True",
                 "self._is_settled = True",
             ),
+            *_SAME_EPOCH,
         ),
         _partition("append", "checkpoint", "append"),
         depth=2,

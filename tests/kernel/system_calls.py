@@ -107,7 +107,11 @@ def use_everything(path: str) -> Counter[str]:
             log.append(b"single")
             clock.advance(200)
             store.run_background()
-        places = {"base_offset": log.log_end_offset, "sequence": turn}
+        places = {
+            "base_offset": log.log_end_offset,
+            "sequence": turn,
+            "leader_epoch": log.leader_epoch,
+        }
         write_placed(f"{path}/adopted", batch(b"v"), files=files, **places)
         log.adopt_file(f"{path}/adopted")
         log.truncate_to(log.log_end_offset - 5)

@@ -28,8 +28,7 @@ from logstore.format.names import (
 )
 from logstore.format.received import is_given, memory_bytes
 from logstore.model import AbortedTransaction, Bytes
-from logstore.partition.segments.failed_flushes import opening_to_flush
-from logstore.partition.segments.flushing import is_interrupt
+from logstore.partition.segments.failed_flushes import is_interrupt, opening_to_flush
 from logstore.partition.segments.indexes import (
     IndexBuilder,
     IndexEntries,

@@ -1,4 +1,4 @@
-"""Remembers the partitions with a file that could not be flushed.
+"""Remembers the partitions with a file that could not be flushed, and tells that from an interrupt.
 
 After a failed flush the system takes the pages for clean: they can be read, a later flush succeeds, but they
 are not on the disk. A recovery that reads them must write them to a new file before it flushes and calls them
@@ -11,10 +11,11 @@ process remembers.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Container, Iterator
 from weakref import WeakKeyDictionary
 
-from logstore.errors import NotOpenedError, StorageError
+from logstore.errors import LogstoreError, NotOpenedError, StorageError
 from logstore.files import Files, OsFiles
 
 FAILED_FLUSH_NAME = ".failed-flush"
@@ -62,3 +63,20 @@ def forget_failed_flush(files: Files, directory: str) -> None:
     path = f"{directory}/{FAILED_FLUSH_NAME}"
     if files.is_file(path):
         files.remove(path)
+
+
+def is_interrupt(error: BaseException, handled: BaseException | None) -> bool:
+    """Whether a signal handler has raised it, in a flush of which no part has failed: after a failure, of
+    which it would be the context, the data may be gone, and another flush proves nothing.
+
+    Args:
+        handled: the exception that was being handled when the flush began, which says nothing of it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    cause: BaseException | None = error
+    while cause is not None and cause is not handled:
+        if isinstance(cause, (OSError, LogstoreError)):
+            return False
+        cause = cause.__context__
+    return True

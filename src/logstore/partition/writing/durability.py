@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from logstore.errors import ClosedError, NotOpenedError, RetriableError, StorageError
 from logstore.model import Isolation, TopicPartition
-from logstore.partition.segments.flushing import is_interrupt
+from logstore.partition.segments.failed_flushes import is_interrupt
 from logstore.partition.segments.segment import Segment
 from logstore.partition.state.context import LogContext
 from logstore.partition.writing.gathering import Gathering
