@@ -282,6 +282,7 @@ class LogCore(LogGrowth):
             self.segments = [*kept[:-1], active]
             self.unflushed = [segment for segment in self.unflushed if segment in self.segments]
             old_end, old_bytes = self.log_end_offset, active.size_bytes
+            self.leader_epoch = leader_epoch  # first: a fetch that names the old one is fenced
             end = active.hide_from(offset)
             self._show_end(max(end, self.log_start_offset))
             cut_bytes = old_bytes - active.size_bytes + bytes_of(cut_segments)
@@ -289,7 +290,6 @@ class LogCore(LogGrowth):
             renamed = self._rename_all(cut_segments)
             active.truncate_to(offset, now_ms)
             self._finish_truncation(offset)
-            self.leader_epoch = leader_epoch
             if end < offset and active.base_offset < offset:
                 self.roll(offset, now_ms)
             self._tell_followers(self.log_end_offset)
@@ -378,9 +378,8 @@ class LogCore(LogGrowth):
         self._lower_high_watermark(lowest)
         with self._all_or_reopen():
             start = offset if log_start_offset is None else log_start_offset
-            renamed = self._start_over(old, offset, start, now_ms, reason)
-            self.leader_epoch = leader_epoch
-            return renamed
+            self.leader_epoch = leader_epoch  # first: a fetch that names the old one is fenced
+            return self._start_over(old, offset, start, now_ms, reason)
 
     def _check_taken_away(self) -> None:
         """Before the end of the log is taken away. A node that another leader tells what to cut follows it by
