@@ -39,9 +39,9 @@ T1 = TopicPartition("t", 1)
 
 
 class Rig:
-    """A broker with the topic ``t`` of two partitions."""
+    """A broker with the topic ``t`` of two partitions; None: of those in ``files``."""
 
-    def __init__(self, *, partitions: int = 2, files: Any = None, **settings: Any) -> None:
+    def __init__(self, *, partitions: int | None = 2, files: Any = None, **settings: Any) -> None:
         self.clock = ManualClock()
         self.files = files or MemoryFiles()
         self.directory = LogDirectory(
@@ -52,8 +52,9 @@ class Rig:
             seed=1,
         )
         self.broker: Broker = LocalBroker(self.directory)
-        topics = CreateTopicsRequest((NewTopic("t", partitions),))
-        assert not self.now(self.broker.create_topics(topics)).topics[0].error
+        if partitions is not None:
+            topics = CreateTopicsRequest((NewTopic("t", partitions),))
+            assert not self.now(self.broker.create_topics(topics)).topics[0].error
 
     def pass_time(self, ms: int) -> None:
         """Let time pass, and what is due in it be done."""

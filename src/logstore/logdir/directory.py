@@ -549,6 +549,7 @@ class LogDirectory:
             topic = self.topic(name)
             self.check_not_of_cluster(f"topic {name!r} is not deleted here", f"delete_topic({name!r})")
             size_bytes = sum(log.written_bytes for log in self._open.usable() if log.partition.topic == name)
+            self._begin_epoch_behind(topic)
             aside = self._begin_deletion(topic)
             inform(
                 "deleted topic %r, %d partitions, %d bytes: delete_topic()",
@@ -564,6 +565,15 @@ class LogDirectory:
             renamed = self._topics.take_out(topic)
             self._gone += renamed
         self._remove_later(topic, renamed)
+
+    def _begin_epoch_behind(self, topic: TopicEntry) -> None:
+        """Let what is made under a topic's name after it begin in a later leader epoch. Clients that stay
+        take an earlier one for outdated: librdkafka reads nothing any more. And some do not look at the
+        topic's id, and are told by the epoch that what they have read is gone. On a full disk it is not
+        stored: a crash may take it back."""
+        latest, has_records = self._open.latest_epoch_of(topic)
+        with suppress(DiskFullError):
+            self.context.home.reach_epoch(latest, goes_on=not has_records)
 
     def _begin_deletion(self, topic: TopicEntry) -> list[str]:
         """Store that a topic goes. Without room for that, its directories do; returns their new names."""

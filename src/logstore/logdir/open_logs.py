@@ -26,6 +26,7 @@ from logstore.errors import (
     StorageError,
     without_frames,
 )
+from logstore.format.names import partition_directory_name
 from logstore.logdir.catalogue import TopicEntry
 from logstore.logdir.identity import check_topic_id, missing_directory
 from logstore.logdir.topics import TopicTable
@@ -34,6 +35,7 @@ from logstore.model import Role, TopicPartition
 from logstore.partition.log import Log, open_log
 from logstore.partition.recovery.loaded import RecoveryReport
 from logstore.partition.state.context import LogContext
+from logstore.partition.state.sidecars import read_epochs
 from logstore.turns import WORTH_THREADS_SECONDS, OtherThreads, flushed_at_a_time, take_turns
 from logstore.warning import inform, warn
 
@@ -84,6 +86,22 @@ class OpenLogs:
     def usable(self) -> list[Log]:
         """Those that can be read and appended to."""
         return [log for log in self.all() if not log.needs_reopen and not log.is_closed]
+
+    def latest_epoch_of(self, topic: TopicEntry) -> tuple[int, bool]:
+        """The latest leader epoch of a topic's partitions here, and whether one may have had records."""
+        latest, has_records = 0, False
+        for number in topic.held_partitions:
+            partition = TopicPartition(topic.name, number)
+            log = self.by_partition.get(partition)
+            if log is not None:
+                latest = max(latest, log.leader_epoch)
+                has_records = has_records or log.log_end_offset > 0
+                continue
+            directory = f"{self._context.home.path}/{partition_directory_name(*partition)}"
+            stored = read_epochs(self._context.files, directory)
+            latest = max(latest, -1 if stored is None else stored.latest_epoch)
+            has_records = True
+        return latest, has_records
 
     # When the directory is opened
 
