@@ -709,7 +709,9 @@ class Log(CheckableLog):
             raise UsageError(f"epoch is {shown(epoch)}; it must be a whole number{how_to_make_int(epoch)}")
         core = self._core
         end, leader_epoch = self.log_end_offset, core.leader_epoch  # first: it may grow, in a new epoch
-        epochs = core.epochs
+        epochs, copied = core.epochs, core.copied
+        if copied is not None and copied.latest_here < epoch < copied.goes_on_in:
+            return copied.epoch, min(copied.end_offset, end)
         if core.role is not Role.FOLLOWER and leader_epoch > epochs.latest_epoch and epoch <= leader_epoch:
             return epochs.with_next(leader_epoch, end).end_offset_for(epoch, end)
         return epochs.end_offset_for(epoch, end)

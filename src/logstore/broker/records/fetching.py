@@ -15,6 +15,7 @@ from logstore.broker.failures import code_of
 from logstore.broker.kept import KeptFetch, KeptPartition
 from logstore.broker.pending import Answered, Pending, Wake, call_wake
 from logstore.broker.records.diverging import find_divergence
+from logstore.broker.records.outgrowing import outgrow
 from logstore.broker.requests import (
     NO_EPOCH,
     NO_NODE,
@@ -26,7 +27,7 @@ from logstore.broker.requests import (
     FetchRequest,
     FetchResult,
 )
-from logstore.errors import CorruptionError, LogstoreError, OffsetOutOfRangeError
+from logstore.errors import CorruptionError, LogstoreError, OffsetOutOfRangeError, UnknownLeaderEpochError
 from logstore.format.header import leader_epoch_at, walk_whole_batches
 from logstore.logdir.directory import LogDirectory
 from logstore.model import Isolation, TopicPartition
@@ -171,6 +172,8 @@ def _read(
                 continue
             is_cut_short = fetched.data and fetched.next_offset < _limit(log, isolation, fetched)
         except LogstoreError as error:
+            if isinstance(error, UnknownLeaderEpochError):
+                outgrow(log, each.leader_epoch)
             busy.append(len(found))
             found.append(_refusal(each.partition, error))
             is_enough = True
@@ -220,6 +223,8 @@ def _parted(
     """
     if leader_epoch is not None:
         log.writer.core.check_leader_epoch(leader_epoch)
+    if wanted.last_fetched_epoch > log.leader_epoch:
+        outgrow(log, wanted.last_fetched_epoch)
     found = find_divergence(log, wanted.offset, wanted.last_fetched_epoch)
     if found is None:
         return None

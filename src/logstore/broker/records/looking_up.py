@@ -6,6 +6,7 @@ from typing import Final
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import code_of
+from logstore.broker.records.outgrowing import outgrow
 from logstore.broker.requests import (
     EARLIEST,
     LATEST,
@@ -88,6 +89,7 @@ def _check_epoch(log: Log, expected: int) -> None:
         LeaderFencedError, UnknownLeaderEpochError: the log is in another epoch.
     """
     if expected != NO_EPOCH:
+        outgrow(log, expected)
         log.writer.core.check_leader_epoch(expected)
 
 
@@ -102,6 +104,7 @@ def _epoch_end(directory: LogDirectory, wanted: EpochPartition) -> EpochEnd:
     try:
         log = directory.log(wanted.partition)
         _check_epoch(log, wanted.current_leader_epoch)
+        outgrow(log, wanted.epoch)
         epoch, end_offset = log.end_offset_for_epoch(wanted.epoch)
     except LogstoreError as error:
         return EpochEnd(wanted.partition, code_of(error), message=str(error))

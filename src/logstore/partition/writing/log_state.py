@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from logstore.config import TopicConfig
 from logstore.counting import LogCounts
@@ -25,13 +25,28 @@ from logstore.partition.segments.active import ActiveSegment
 from logstore.partition.segments.segment import Segment
 from logstore.partition.state import sidecars
 from logstore.partition.state.context import LogContext
-from logstore.partition.state.leader_epochs import LeaderEpochs
+from logstore.partition.state.leader_epochs import EPOCHS_ELSEWHERE, LeaderEpochs
 from logstore.partition.writing.waits import Waits
 
+_EPOCHS_IN_REACH: Final = 1_000 * EPOCHS_ELSEWHERE
+"""So many leader epochs a directory may have gone on since it was copied."""
 _STORED_SNAPSHOTS: Final = 16
 """At a time: each waits for the disk."""
 _COMING_SNAPSHOTS: Final = 128
 """In memory, of those that know no producer: twice as many until they are thinned out."""
+
+
+class Copied(NamedTuple):
+    """What clients have read elsewhere of a log whose directory is a copy."""
+
+    latest_here: int
+    """The latest leader epoch that the copy knew."""
+    goes_on_in: int
+    """What is between the two was given elsewhere."""
+    epoch: int
+    end_offset: int
+    """Up to where the log is what they have read, and the epoch of that: what came here since it was opened
+    is not."""
 
 
 class LogState:
@@ -52,6 +67,7 @@ class LogState:
         "coming_snapshots",
         "config",
         "context",
+        "copied",
         "counts",
         "directory",
         "durable_name_count",
@@ -102,6 +118,8 @@ class LogState:
         self._had_gaps = loaded.may_have_gaps
         self.leader_epoch = loaded.leader_epoch
         """The epoch stamped on appends."""
+        self.copied: Copied | None = None
+        """What is known since :meth:`outgrow`."""
         self._are_epochs_stored = True
         """False while the epoch file may differ: the next checkpoint writes it first."""
         self._is_epoch_file_unknown = False
@@ -275,6 +293,23 @@ class LogState:
         epochs.assign(epoch, self.log_end_offset)
         self.replace_epochs(epochs)
         self.leader_epoch = epoch
+
+    def is_outgrown_by(self, epoch: int) -> bool:
+        """Whether somebody was told of a later leader epoch than there was here: the directory is a copy of
+        one that has gone on. Only an epoch in reach counts, and once: a client that makes one up is not to
+        use up those that there are."""
+        is_later = self.leader_epoch < epoch < self.leader_epoch + _EPOCHS_IN_REACH
+        return is_later and self.role is Role.ALONE and self.copied is None and self.context.home.gives_epochs
+
+    def outgrow(self, epoch: int) -> None:
+        """Go on in a leader epoch that nobody was told of, where :meth:`is_outgrown_by` says so."""
+        opened_end = self._opened_end_offset
+        end = self.log_end_offset if opened_end < 0 else min(opened_end, self.log_end_offset)
+        known = self.epochs.epoch_for_offset(end - 1)
+        latest = max(epoch, self.leader_epoch + EPOCHS_ELSEWHERE)
+        now = self.context.home.begin_epoch(latest)
+        self.copied = Copied(self.leader_epoch, now, 0 if known is None else known, end)
+        self.leader_epoch = now
 
     def check_no_replica(self) -> None:
         """Before a follower's log gets records that no leader has sent. The leader may append others there in

@@ -10,6 +10,7 @@ from logstore.partition.state.context import LogContext
 from logstore.partition.writing.durability import Durability
 from logstore.partition.writing.gathering import Gathering
 from logstore.partition.writing.guard import Guard
+from logstore.warning import warn
 
 
 class Replication:
@@ -34,6 +35,30 @@ class Replication:
             self._gathering.drain_locked()
             core.assign_epoch(epoch)
             self._waits.note_view(core.view)  # a fetch that names the old epoch is refused from now on
+
+    def outgrow(self, epoch: int) -> None:
+        """A client was told of this leader epoch. If it is later than that of the log, nothing here knows of
+        it: clients would take the log's for outdated, and wait for a later one without end. So the log goes
+        on in one beyond it.
+
+        Raises:
+            UsageError: this thread has the log's lock.
+            StorageError: the epoch cannot be stored.
+        """
+        with self._guard.own_lock(), self._guard as core:
+            if core.is_outgrown_by(epoch):
+                self._gathering.drain_locked()
+                before = core.leader_epoch
+                core.outgrow(epoch)
+                self._waits.note_view(core.view)
+                warn(
+                    "%s: a client has seen it in leader epoch %d, and here it was in %d, as in a copy of a "
+                    "directory that has gone on; it goes on in %d, which tells clients what is gone",
+                    core.partition,
+                    epoch,
+                    before,
+                    core.leader_epoch,
+                )
 
     def set_role(self, role: Role) -> None:
         """See :meth:`.Log.set_role`."""
