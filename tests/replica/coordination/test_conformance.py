@@ -417,6 +417,25 @@ def test_that_a_topic_was_deleted_is_known_from_then_on(place):
     assert here.was_deleted(first)
 
 
+def test_a_topic_that_is_made_again_begins_in_a_later_leader_epoch(place):
+    """librdkafka takes metadata with an earlier one for outdated, and reads nothing any more."""
+    here, there = place.open(), place.open()
+    control = register(here, 1).try_to_control()
+    control.create_topic("t", [new_state([1])._replace(leader_epoch=7)])
+    control.delete_topic("t")
+    create_topic(control, replicas=[(1,)])
+    control.add_partitions("t", 1, [new_state([1])])
+    control.create_topic("later", [new_state([1])._replace(leader_epoch=9)])
+    view = eventually(lambda: len(here.view.partitions) == 3 and here.view)
+    assert [state.leader_epoch for _, state in sorted(view.partitions.items())] == [9, 8, 8]
+    control.delete_topic("t")
+    create_topic(control)
+    assert there.read_state(("t", 0)).leader_epoch == 9
+    control.delete_topic("t")  # before the view has heard of it, or just then
+    create_topic(control)
+    assert there.read_state(("t", 0)).leader_epoch >= 9
+
+
 def test_a_topic_gets_more_partitions(place):
     here, there = place.open(), place.open()
     control = register(here, 1).try_to_control()

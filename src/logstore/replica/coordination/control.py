@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple, NoReturn, Protocol
 from uuid import UUID
 
@@ -100,9 +101,10 @@ class TreeControl:
     def create_topics(self, topics: Sequence[NewTopic]) -> list[UUID | LogstoreError]:
         outcomes: dict[int, UUID | LogstoreError] = {}
         wanted: list[_Creation] = []
+        least = self._least_epoch()
         for at, topic in enumerate(topics):
             try:
-                wanted.append(self._creation(at, topic))
+                wanted.append(self._creation(at, topic, least))
                 outcomes[at] = wanted[-1].topic_id
             except LogstoreError as error:
                 outcomes[at] = without_frames(error)
@@ -111,8 +113,34 @@ class TreeControl:
                 outcomes |= self._refused(some)
         return [outcomes[at] for at in range(len(topics))]
 
-    def _creation(self, at: int, topic: NewTopic) -> _Creation:
-        name, states = topic.name, topic.states
+    def _least_epoch(self) -> int:
+        """The leader epoch in which new partitions begin: later than those of topics that were deleted, whose
+        names they may get. Clients that stay take an earlier one for outdated: librdkafka reads nothing any
+        more."""
+        stored = self._tree.read(layout.LEADER_EPOCH)
+        return 0 if stored is None else layout.decode_number(layout.LEADER_EPOCH, stored.data)
+
+    def _raise_least_epoch(self, name: str, partition_count: int) -> list[Step]:
+        """For the deletion of a topic. The view may not have heard of it yet; else it spares a call for each
+        partition."""
+        known = self._view().partitions
+        states = [known.get((name, at)) or self._state(name, at) for at in range(partition_count)]
+        epochs = [state.leader_epoch for state in states if state is not None]
+        least, before = max(epochs, default=-1) + 1, self._least_epoch()
+        if least <= before:
+            return []
+        text = layout.encode_number(least)
+        return [Write(layout.LEADER_EPOCH, text) if before else Create(layout.LEADER_EPOCH, text)]
+
+    def _state(self, name: str, partition: int) -> PartitionState | None:
+        path = layout.state_path((name, partition))
+        stored = self._tree.read(path)
+        with suppress(CorruptionError):
+            return None if stored is None else layout.decode_state(path, stored)
+        return None
+
+    def _creation(self, at: int, topic: NewTopic, least: int) -> _Creation:
+        name, states = topic.name, _not_before(topic.states, least)
         check_topic_name(name)
         _check_replicas(states)
         topic_id = topic.topic_id or uuid.uuid4()
@@ -188,7 +216,10 @@ class TreeControl:
         if described is None or marker is None:
             raise UnknownTopicError(f"there is no topic {name!r}")
         topic_id = layout.decode_topic_id(path, described.data)
-        if self._commit([Delete(marker), Create(layout.deleted_path(topic_id), name)]) is not None:
+        count = layout.partition_count(path, described.data)
+        steps: list[Step] = [Delete(marker), Create(layout.deleted_path(topic_id), name)]
+        steps += self._raise_least_epoch(name, count)
+        if self._commit(steps) is not None:
             raise UnknownTopicError(f"there is no topic {name!r}")
         self._remove(name, described.data)
 
@@ -208,7 +239,7 @@ class TreeControl:
         topic_id = layout.decode_topic_id(path, described.data)
         marker = Check(layout.topic_id_path(topic_id))
         steps: list[Step] = []
-        for at, state in enumerate(states, first):
+        for at, state in enumerate(_not_before(states, self._least_epoch()), first):
             folder, state_path = layout.partition_paths(name, at)
             if self._tree.read(folder) is None:  # else a controller that died has left it
                 steps.append(Create(folder, ""))
@@ -246,6 +277,10 @@ class TreeControl:
 
 def _steps_of(creations: Sequence[_Creation]) -> list[Step]:
     return [step for each in creations for step in each.steps]
+
+
+def _not_before(states: Iterable[PartitionState], least: int) -> list[PartitionState]:
+    return [each._replace(leader_epoch=max(each.leader_epoch, least)) for each in states]
 
 
 def _in_the_way(name: str) -> RetriableError:

@@ -32,6 +32,8 @@ LIVES = "/logstore/lives"
 TOPIC_IDS = "/logstore/topics"
 DELETED = "/logstore/deleted"
 LAST_LIFE = "/logstore/last_life"
+LEADER_EPOCH = "/logstore/leader_epoch"
+"""The least in which a new partition begins. Made when the first topic is deleted."""
 
 ALWAYS_THERE = (
     "/cluster",
