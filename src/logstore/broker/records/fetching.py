@@ -152,7 +152,10 @@ def _read(
                 continue
             has_epoch = each.leader_epoch != NO_EPOCH and not may_read.has_compared_epochs
             epoch = each.leader_epoch if has_epoch else None
-            if each.last_fetched_epoch != NO_EPOCH and (parted := _parted(log, each, epoch)) is not None:
+            if (
+                each.last_fetched_epoch != NO_EPOCH
+                and (parted := _parted(log, each, epoch, is_consumer=request.replica is None)) is not None
+            ):
                 busy.append(len(found))
                 found.append(parted)
                 is_enough = True
@@ -214,7 +217,7 @@ def _check_topics(
 
 
 def _parted(
-    log: Log, wanted: FetchPartition | KeptPartition, leader_epoch: int | None
+    log: Log, wanted: FetchPartition | KeptPartition, leader_epoch: int | None, *, is_consumer: bool
 ) -> FetchedPartition | None:
     """What a caller is told whose log has parted from this one.
 
@@ -223,7 +226,7 @@ def _parted(
     """
     if leader_epoch is not None:
         log.writer.core.check_leader_epoch(leader_epoch)
-    if wanted.last_fetched_epoch > log.leader_epoch:
+    if is_consumer and wanted.last_fetched_epoch > log.leader_epoch:
         outgrow(log, wanted.last_fetched_epoch)
     found = find_divergence(log, wanted.offset, wanted.last_fetched_epoch)
     if found is None:

@@ -104,7 +104,8 @@ def _epoch_end(directory: LogDirectory, wanted: EpochPartition) -> EpochEnd:
     try:
         log = directory.log(wanted.partition)
         _check_epoch(log, wanted.current_leader_epoch)
-        outgrow(log, wanted.epoch)
+        if wanted.current_leader_epoch != NO_EPOCH:  # else it is no client that reads on
+            outgrow(log, wanted.epoch)
         epoch, end_offset = log.end_offset_for_epoch(wanted.epoch)
     except LogstoreError as error:
         return EpochEnd(wanted.partition, code_of(error), message=str(error))
