@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -152,10 +153,8 @@ def _read(
                 continue
             has_epoch = each.leader_epoch != NO_EPOCH and not may_read.has_compared_epochs
             epoch = each.leader_epoch if has_epoch else None
-            if (
-                each.last_fetched_epoch != NO_EPOCH
-                and (parted := _parted(log, each, epoch, is_consumer=request.replica is None)) is not None
-            ):
+            parted = None if each.last_fetched_epoch == NO_EPOCH else _parted(log, each, epoch, request)
+            if parted is not None:
                 busy.append(len(found))
                 found.append(parted)
                 is_enough = True
@@ -175,10 +174,8 @@ def _read(
                 continue
             is_cut_short = fetched.data and fetched.next_offset < _limit(log, isolation, fetched)
         except LogstoreError as error:
-            if isinstance(error, UnknownLeaderEpochError):
-                outgrow(log, each.leader_epoch)
             busy.append(len(found))
-            found.append(_refusal(each.partition, error))
+            found.append(_refused(shelf, each, error))
             is_enough = True
             continue
         busy.append(len(found))
@@ -217,7 +214,7 @@ def _check_topics(
 
 
 def _parted(
-    log: Log, wanted: FetchPartition | KeptPartition, leader_epoch: int | None, *, is_consumer: bool
+    log: Log, wanted: FetchPartition | KeptPartition, leader_epoch: int | None, request: FetchRequest
 ) -> FetchedPartition | None:
     """What a caller is told whose log has parted from this one.
 
@@ -226,7 +223,7 @@ def _parted(
     """
     if leader_epoch is not None:
         log.writer.core.check_leader_epoch(leader_epoch)
-    if is_consumer and wanted.last_fetched_epoch > log.leader_epoch:
+    if request.replica is None and wanted.last_fetched_epoch > log.leader_epoch:
         outgrow(log, wanted.last_fetched_epoch)
     found = find_divergence(log, wanted.offset, wanted.last_fetched_epoch)
     if found is None:
@@ -276,6 +273,14 @@ def _nothing(wanted: FetchPartition | KeptPartition, view: LogView) -> FetchedPa
         NO_EPOCH,
     )
     return tuple.__new__(FetchedPartition, fields)  # a third of the cost of calling the type
+
+
+def _refused(shelf: Shelf, wanted: FetchPartition | KeptPartition, error: LogstoreError) -> FetchedPartition:
+    """What an error says. A caller that knows a later epoch is let in when it asks again."""
+    if isinstance(error, UnknownLeaderEpochError):
+        with suppress(LogstoreError):
+            outgrow(shelf.directory.log(wanted.partition), wanted.leader_epoch)
+    return _refusal(wanted.partition, error)
 
 
 def _refusal(partition: TopicPartition, error: LogstoreError) -> FetchedPartition:
