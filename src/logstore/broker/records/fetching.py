@@ -175,7 +175,7 @@ def _read(
             is_cut_short = fetched.data and fetched.next_offset < _limit(log, isolation, fetched)
         except LogstoreError as error:
             busy.append(len(found))
-            found.append(_refused(shelf, each, error))
+            found.append(_refused(shelf, each, request, error))
             is_enough = True
             continue
         busy.append(len(found))
@@ -275,9 +275,11 @@ def _nothing(wanted: FetchPartition | KeptPartition, view: LogView) -> FetchedPa
     return tuple.__new__(FetchedPartition, fields)  # a third of the cost of calling the type
 
 
-def _refused(shelf: Shelf, wanted: FetchPartition | KeptPartition, error: LogstoreError) -> FetchedPartition:
-    """What an error says. A caller that knows a later epoch is let in when it asks again."""
-    if isinstance(error, UnknownLeaderEpochError):
+def _refused(
+    shelf: Shelf, wanted: FetchPartition | KeptPartition, request: FetchRequest, error: LogstoreError
+) -> FetchedPartition:
+    """What an error says. A consumer that knows a later epoch is let in when it asks again."""
+    if isinstance(error, UnknownLeaderEpochError) and request.replica is None:
         with suppress(LogstoreError):
             outgrow(shelf.directory.log(wanted.partition), wanted.leader_epoch)
     return _refusal(wanted.partition, error)
