@@ -102,8 +102,11 @@ class StoreUnderFire:
         return sum(len(seen.found.values) for partitions in self._seen.values() for seen in partitions)
 
 
-def under_fire(path: str, chance: random.Random) -> PartitionUnderFire | StoreUnderFire:
-    if chance.random() < 0.25:
+def under_fire(
+    path: str, chance: random.Random, number: int | None = None
+) -> PartitionUnderFire | StoreUnderFire:
+    """One directory of four is a store: by its number, if that is given, so that none goes without."""
+    if chance.random() < 0.25 if number is None else number % 4 == 1:
         return StoreUnderFire(path + "/store", chance)
     return PartitionUnderFire(path + "/t-0", chance)
 
@@ -116,7 +119,7 @@ def kill_many(path: str, kills: int, seed: int) -> Tried:
 def kill_in_directory(path: str, seed: int, kills: int, tried: Tried) -> None:
     chance = random.Random(seed)
     os.makedirs(path)
-    target = under_fire(path, chance)
+    target = under_fire(path, chance, tried.directories)
     tried.directories += 1
     for number in range(1, min(kills, LIVES_PER_DIRECTORY) + 1):
         kind = chance.choice(target.kinds)

@@ -33,7 +33,7 @@ from logstore.broker.requests import (
     TopicMetadata,
 )
 from logstore.broker.settings import settings_of
-from logstore.errors import LogstoreError
+from logstore.errors import LogstoreError, UnknownLeaderEpochError
 from logstore.logdir.catalogue import TopicEntry
 from logstore.logdir.directory import LogDirectory
 from logstore.model import Isolation, OffsetAndTimestamp, TopicPartition
@@ -89,8 +89,11 @@ def _check_epoch(log: Log, expected: int) -> None:
         LeaderFencedError, UnknownLeaderEpochError: the log is in another epoch.
     """
     if expected != NO_EPOCH:
-        outgrow(log, expected)
-        log.writer.core.check_leader_epoch(expected)
+        try:
+            log.writer.core.check_leader_epoch(expected)
+        except UnknownLeaderEpochError:
+            outgrow(log, expected)  # the caller is let in when it asks again
+            raise
 
 
 def offsets_for_leader_epoch(
