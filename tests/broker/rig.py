@@ -12,12 +12,15 @@ from logstore.broker.pending import Pending
 from logstore.broker.requests import (
     ACKS_LEADER,
     CreateTopicsRequest,
+    EpochPartition,
     FetchPartition,
     FetchRequest,
     FetchResult,
     InitProducerIdRequest,
+    MetadataRequest,
     NewTopic,
     OffsetCommitRequest,
+    OffsetsForLeaderEpochRequest,
     ProducedPartition,
     ProducePartition,
     ProduceRequest,
@@ -32,6 +35,7 @@ from logstore.config import StoreConfig, TopicConfig
 from logstore.format.batch import decode_batch, encode_batch
 from logstore.logdir.directory import LogDirectory
 from logstore.model import Isolation, OffsetAndMetadata, TopicPartition
+from logstore.partition.log import Log
 from logstore.testing import ManualClock, MemoryFiles
 
 T0 = TopicPartition("t", 0)
@@ -60,6 +64,23 @@ class Rig:
         """Let time pass, and what is due in it be done."""
         self.clock.advance(ms)
         self.directory.context.scheduler.run_due()
+
+    @property
+    def log(self) -> Log:
+        return self.directory.log(T0)
+
+    def told_epoch(self) -> int:
+        """The leader epoch of ``t-0`` in the metadata."""
+        (topic,) = self.now(self.broker.metadata(MetadataRequest(("t",)))).topics
+        epoch: int = topic.partitions[0].leader_epoch
+        return epoch
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        """Where an epoch of ``t-0`` ended."""
+        asked = OffsetsForLeaderEpochRequest((EpochPartition(T0, epoch),))
+        (found,) = self.now(self.broker.offsets_for_leader_epoch(asked)).partitions
+        assert found.error is ErrorCode.NONE
+        return found.epoch, found.end_offset
 
     def now(self, pending: Pending[Any]) -> Any:
         """The result, which is there at once."""

@@ -14,10 +14,6 @@ def rig():
     return Rig(partitions=1)
 
 
-def log_of(rig):
-    return rig.directory.log(T0)
-
-
 CUTS = {
     "truncate_to": lambda log: log.truncate_to(2),
     "start_at": lambda log: log.truncate_fully_and_start_at(1),
@@ -27,11 +23,11 @@ CUTS = {
 @pytest.mark.parametrize("cut", CUTS)
 def test_a_fetch_that_waits_when_the_log_is_cut_is_fenced(rig, cut):
     """Its client then asks where its epoch ended. Out of range would send it to the start, or to the end."""
-    log_of(rig).extend([b"0", b"1"])
-    log_of(rig).extend([b"2"])
+    rig.log.extend([b"0", b"1"])
+    rig.log.extend([b"2"])
     pending = rig.fetch(FetchPartition(T0, 3, leader_epoch=0), max_wait_ms=500)
     assert pending.poll() is None
     found = []
     pending.on_wake(lambda: found.append(pending.poll()))
-    CUTS[cut](log_of(rig))
+    CUTS[cut](rig.log)
     assert [each.partitions[0].error for each in found] == [ErrorCode.FENCED_LEADER_EPOCH]
