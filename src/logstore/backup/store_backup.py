@@ -23,7 +23,7 @@ from logstore.errors import (
     UnknownTopicError,
 )
 from logstore.files import read_small_file, write_new_file
-from logstore.format.checkpoint import EpochEntry, encode_epoch_checkpoint, encode_offset_checkpoint
+from logstore.format.checkpoint import encode_offset_checkpoint
 from logstore.format.metadata import encode_base64_uuid, encode_clean_shutdown, encode_meta_properties
 from logstore.format.names import partition_directory_name
 from logstore.large_files import are_on_one_disk, copy_file
@@ -341,8 +341,8 @@ class _Backup:
 
     def _leader_epoch(self) -> dict[str, bytes]:
         """As it is in memory: after the backup, records may carry it."""
-        epoch = self.directory.context.home.latest_epoch
-        return {LEADER_EPOCH_NAME: encode_epoch_checkpoint([EpochEntry(epoch, 0)])} if epoch else {}
+        home = self.directory.context.home
+        return {LEADER_EPOCH_NAME: home.encoded_epoch()} if home.latest_epoch else {}
 
     def _node_files(self) -> dict[str, bytes]:
         """What a node remembers of itself, and that it has lost records that it had flushed: all that comes

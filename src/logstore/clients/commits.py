@@ -90,9 +90,7 @@ class Commits:
             values = {partition_of(offsets): at}
         elif offsets is None:
             values = {
-                each.partition: OffsetAndMetadata(each.offset, leader_epoch=each.known_epoch)
-                for each in self._positions
-                if each.offset != NO_POSITION
+                each.partition: each.to_commit for each in list(self._positions) if each.offset != NO_POSITION
             }
         elif isinstance(offsets, Mapping):
             values = offsets
@@ -163,7 +161,7 @@ class Commits:
             return
         wanted = set(partitions)
         changed = {
-            each: OffsetAndMetadata(each.offset, leader_epoch=each.known_epoch)
+            each: each.to_commit
             for each in self._positions
             if each.partition in wanted
             and each.offset != NO_POSITION

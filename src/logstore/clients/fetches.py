@@ -132,7 +132,8 @@ class Fetches:
             LogstoreError: it could not be fetched.
         """
         if fetched.diverging is not None:
-            return self._leave(position, fetched.diverging)
+            self._leave(position, fetched.diverging)
+            return True
         if fetched.error is ErrorCode.NONE:
             self._counts.fetched_bytes += len(fetched.data)
             return position.put(fetched)
@@ -152,8 +153,8 @@ class Fetches:
             return True
         raise _error_at(position, fetched)
 
-    def _leave(self, position: Position, diverging: DivergingEpoch) -> bool:
-        """Go on where the log has other records than those that were read (KIP-320). Returns True.
+    def _leave(self, position: Position, diverging: DivergingEpoch) -> None:
+        """Go on where the log has other records than those that were read (KIP-320).
 
         Raises:
             OffsetOutOfRangeError: ``auto_offset_reset`` is ``"none"``.
@@ -171,7 +172,6 @@ class Fetches:
             warn("%s, which are read now", gone)
         position.go_to(min(offset, end))
         position.epoch = diverging.epoch
-        return True
 
     def drop(self) -> None:
         """Want no answer any more: what is to be fetched has changed."""

@@ -13,7 +13,7 @@ from logstore.clients.offsets import PartitionName, check_partition
 from logstore.clients.received import ReceivedRecords
 from logstore.errors import CorruptionError, UsageError
 from logstore.format.loops import Columns
-from logstore.model import Record, TopicPartition
+from logstore.model import OffsetAndMetadata, Record, TopicPartition
 from logstore.serializing import SerializedRecord
 
 NO_POSITION = -1
@@ -63,10 +63,11 @@ class Position:
         self._wanted: FetchPartition | None = None
         """What was asked for last."""
 
-    def seek(self, offset: int) -> None:
-        """Go on from there, in the topic that has the name now. What was fetched is fetched again."""
+    def seek(self, offset: int, epoch: int = NO_EPOCH) -> None:
+        """Go on from there, in the topic that has the name now. What was fetched is fetched again. ``epoch``:
+        the leader epoch of what is in front of it, if that is known."""
         self.topic_id = None
-        self.epoch = NO_EPOCH
+        self.epoch = epoch
         self.go_to(offset)
 
     def go_to(self, offset: int) -> None:
@@ -110,9 +111,9 @@ class Position:
         return has_moved
 
     @property
-    def known_epoch(self) -> int | None:
-        """:attr:`epoch`, to be committed."""
-        return None if self.epoch == NO_EPOCH else self.epoch
+    def to_commit(self) -> OffsetAndMetadata:
+        """What a commit of it says."""
+        return OffsetAndMetadata(self.offset, leader_epoch=None if self.epoch == NO_EPOCH else self.epoch)
 
     @property
     def has_records(self) -> bool:

@@ -62,8 +62,8 @@ class Seeking:
             for position in unknown:
                 value = committed.get(position.partition)
                 if value is not None and position.partition not in unstable:
-                    position.seek(value.offset)
-                    position.epoch = NO_EPOCH if value.leader_epoch is None else value.leader_epoch
+                    epoch = NO_EPOCH if value.leader_epoch is None else value.leader_epoch
+                    position.seek(value.offset, epoch)
         self.is_waiting = bool(unstable)
         self.reset([p for p in unknown if p.offset == NO_POSITION and p.partition not in unstable])
         return len(unknown) > len(unstable)
@@ -96,8 +96,7 @@ class Seeking:
         found.update(self._look_up(missing, LATEST))
         for position in wanted:
             there = found[position.partition]
-            position.seek(there.offset)
-            position.epoch = there.leader_epoch
+            position.seek(there.offset, there.leader_epoch)
 
     def offsets(self, partitions: Sequence[TopicPartition], when: int) -> dict[TopicPartition, int]:
         """Look up the start, the end or a time of each partition; ``NO_OFFSET`` where there is none."""

@@ -168,7 +168,7 @@ class BatchHeader(NamedTuple):
 
 def walk_whole_batches(data: Bytes) -> WholeBatches:
     """The batches at the beginning of ``data`` that are whole, of any magic. What is in them is not checked.
-    Cost: 0.4 µs per batch."""
+    Cost: 0.5 µs per batch."""
     at, next_offset, last_epoch, size = 0, -1, NO_EPOCH, len(data)
     while size - at >= _LAST_OFFSET_DELTA_END:
         base_offset, length, epoch, magic = PREFIX.unpack_from(data, at)

@@ -26,7 +26,6 @@ from logstore.errors import (
     StorageError,
     without_frames,
 )
-from logstore.format.names import partition_directory_name
 from logstore.logdir.catalogue import TopicEntry
 from logstore.logdir.identity import check_topic_id, missing_directory
 from logstore.logdir.topics import TopicTable
@@ -97,8 +96,7 @@ class OpenLogs:
                 latest = max(latest, log.leader_epoch)
                 has_records = has_records or log.log_end_offset > 0
                 continue
-            directory = f"{self._context.home.path}/{partition_directory_name(*partition)}"
-            stored = read_epochs(self._context.files, directory)
+            stored = read_epochs(self._files, self._topics.directory_of(partition))
             latest = max(latest, -1 if stored is None else stored.latest_epoch)
             has_records = True
         return latest, has_records

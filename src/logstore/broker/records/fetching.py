@@ -223,7 +223,7 @@ def _parted(
     """
     if leader_epoch is not None:
         log.writer.core.check_leader_epoch(leader_epoch)
-    if request.replica is None and wanted.last_fetched_epoch > log.leader_epoch:
+    if request.replica is None:
         outgrow(log, wanted.last_fetched_epoch)
     found = find_divergence(log, wanted.offset, wanted.last_fetched_epoch)
     if found is None:

@@ -473,8 +473,7 @@ class LogHome:
         with self._own_lock():
             if self._gives_above(latest):
                 self.has_begun_epoch = True
-                self.leader_epoch = self._give_locked(max(self.latest_epoch, latest) + 1)
-                self.store_leader_epoch()
+                self._reach_locked(max(self.latest_epoch, latest) + 1)
             return max(self.leader_epoch, latest)
 
     def reach_epoch(self, latest: int, *, goes_on: bool) -> None:
@@ -482,9 +481,11 @@ class LogHome:
         may be that one."""
         with self._own_lock():
             if self._gives_above(latest):
-                epoch = self._give_locked(latest if goes_on else latest + 1)
-                self.leader_epoch = max(self.leader_epoch, epoch)
-                self.store_leader_epoch()
+                self._reach_locked(latest if goes_on else latest + 1)
+
+    def _reach_locked(self, epoch: int) -> None:
+        self.leader_epoch = max(self.leader_epoch, self._give_locked(epoch))
+        self.store_leader_epoch()
 
     def _gives_above(self, latest: int) -> bool:
         return self.gives_epochs and latest < MAX_LEADER_EPOCH
@@ -500,9 +501,10 @@ class LogHome:
         if LEADER_EPOCH_NAME in self._unstored:  # without the lock, which is held during fsyncs
             with self._lock:
                 if LEADER_EPOCH_NAME in self._unstored:
-                    self._replace_locked({LEADER_EPOCH_NAME: self._encoded_epoch()})
+                    self._replace_locked({LEADER_EPOCH_NAME: self.encoded_epoch()})
 
-    def _encoded_epoch(self) -> bytes:
+    def encoded_epoch(self) -> bytes:
+        """The file of the latest leader epoch, as it is in memory."""
         return encode_epoch_checkpoint([EpochEntry(self.latest_epoch, 0)])
 
     def store_log_start(self, partition: TopicPartition, offset: int | None) -> None:
@@ -566,7 +568,7 @@ class LogHome:
         encoded = encode_offset_checkpoints(tables)
         changed = {name: data for name, data in encoded.items() if self._durable.get(name) != data}
         if changed and LEADER_EPOCH_NAME in self._unstored:
-            changed[LEADER_EPOCH_NAME] = self._encoded_epoch()
+            changed[LEADER_EPOCH_NAME] = self.encoded_epoch()
         self._replace_locked(changed)
         self._unstored -= encoded.keys()
         if RECOVERY_POINTS_NAME in changed:

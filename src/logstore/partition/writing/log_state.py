@@ -302,7 +302,7 @@ class LogState:
         return is_later and self.role is Role.ALONE and self.copied is None and self.context.home.gives_epochs
 
     def outgrow(self, epoch: int) -> None:
-        """Go on in a leader epoch that nobody was told of, where :meth:`is_outgrown_by` says so."""
+        """Go on in a leader epoch that no client can have seen. Only if :meth:`is_outgrown_by`."""
         opened_end = self._opened_end_offset
         end = self.log_end_offset if opened_end < 0 else min(opened_end, self.log_end_offset)
         known = self.epochs.epoch_for_offset(end - 1)

@@ -54,6 +54,17 @@ class _Creation(NamedTuple):
     steps: list[Step]
 
 
+def read_state(tree: Tree, partition: TopicPartition) -> PartitionState | None:
+    """What the tree has of a partition.
+
+    Raises:
+        CorruptionError: it cannot be read.
+    """
+    path = layout.state_path(partition)
+    stored = tree.read(path)
+    return None if stored is None else layout.decode_state(path, stored)
+
+
 class TreeControl:
     """See :class:`~logstore.replica.coordination.interface.Control`."""
 
@@ -124,7 +135,7 @@ class TreeControl:
         """For the deletion of a topic. The view may not have heard of it yet; else it spares a call for each
         partition."""
         known = self._view().partitions
-        states = [known.get((name, at)) or self._state(name, at) for at in range(partition_count)]
+        states = [known.get((name, at)) or self._stored_state(name, at) for at in range(partition_count)]
         epochs = [state.leader_epoch for state in states if state is not None]
         least, before = max(epochs, default=-1) + 1, self._least_epoch()
         if least <= before:
@@ -132,11 +143,9 @@ class TreeControl:
         text = layout.encode_number(least)
         return [Write(layout.LEADER_EPOCH, text) if before else Create(layout.LEADER_EPOCH, text)]
 
-    def _state(self, name: str, partition: int) -> PartitionState | None:
-        path = layout.state_path((name, partition))
-        stored = self._tree.read(path)
+    def _stored_state(self, name: str, partition: int) -> PartitionState | None:
         with suppress(CorruptionError):
-            return None if stored is None else layout.decode_state(path, stored)
+            return read_state(self._tree, (name, partition))
         return None
 
     def _creation(self, at: int, topic: NewTopic, least: int) -> _Creation:

@@ -17,6 +17,7 @@ from logstore.errors import RetriableError, UsageError, of_place
 from logstore.format.metadata import encode_base64_uuid
 from logstore.lock import ForkFlag
 from logstore.replica.coordination import layout
+from logstore.replica.coordination.control import read_state
 from logstore.replica.coordination.interface import Node, TopicPartition, View, ViewChange, Watcher
 from logstore.replica.coordination.registration import Registering
 from logstore.replica.coordination.session import TreeSession, require
@@ -139,9 +140,7 @@ class TreeCoordinator:
 
     def read_state(self, partition: TopicPartition) -> PartitionState | None:
         self.check_usable()
-        path = layout.state_path(partition)
-        stored = self._tree.read(path)
-        return None if stored is None else layout.decode_state(path, stored)
+        return read_state(self._tree, partition)
 
     def was_deleted(self, topic_id: uuid.UUID) -> bool:
         self.check_usable()
