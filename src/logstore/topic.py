@@ -120,8 +120,8 @@ class Topic(BoundToProcess, Sequence[Log]):
     def _log(self, number: int) -> Log:
         """The log of a partition that the topic has."""
         names = self._partition_names
-        if number >= len(names):
-            self._partition_names = names = [TopicPartition(self.name, n) for n in range(len(self))]
+        if number >= len(names):  # twice as many, as most callers ask for one after the other
+            self._partition_names = names = [TopicPartition(self.name, n) for n in range(2 * number + 1)]
         return cast(Log, self._directory.log(names[number]))
 
     def _leading(self, number: int) -> Log:

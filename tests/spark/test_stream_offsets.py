@@ -35,10 +35,10 @@ def seen(**bounds):
     return Seen(found, {partition.topic: IDS[partition.topic] for partition in found})
 
 
-def offset(topic_ids=None, starts=None, **ends):
+def offset(topic_ids=None, starts=None, epochs=None, **ends):
     named = {TopicPartition(name[:-1], int(name[-1])): end for name, end in ends.items()}
     ids = {partition.topic: IDS[partition.topic] for partition in named} if topic_ids is None else topic_ids
-    return StreamOffset(ends=named, starts=starts or {}, topic_ids=ids)
+    return StreamOffset(ends=named, starts=starts or {}, topic_ids=ids, epochs=epochs or {})
 
 
 def begins(last, now, *, missed=True):
@@ -50,10 +50,10 @@ def begins(last, now, *, missed=True):
 
 
 def test_json_form():
-    text = json.dumps(format_offset(offset(a0=120, a1=50, b0=7, starts={A1: 0})))
+    text = json.dumps(format_offset(offset(a0=120, a1=50, b0=7, starts={A1: 0}, epochs={A0: 3})))
     assert text == (
-        '{"logstore": 1, "topics": {"a": {"id": "id-a", "end": {"0": 120, "1": 50}, "from": {"1": 0}}, '
-        '"b": {"id": "id-b", "end": {"0": 7}}}}'
+        '{"logstore": 1, "topics": {"a": {"id": "id-a", "end": {"0": 120, "1": 50}, "epoch": {"0": 3}, '
+        '"from": {"1": 0}}, "b": {"id": "id-b", "end": {"0": 7}}}}'
     )
 
 
@@ -65,7 +65,8 @@ def _offsets(draw):
     ends = draw(st.dictionaries(_PARTITIONS, st.integers(0, 2**63 - 1), max_size=6))
     starts = {p: draw(st.integers(0, end)) for p, end in ends.items() if draw(st.booleans())}
     ids = {p.topic: draw(st.sampled_from(["x", "y-z"])) for p in ends if draw(st.booleans())}
-    return StreamOffset(ends=ends, starts=starts, topic_ids=ids)
+    epochs = {p: draw(st.integers(0, 2**31 - 1)) for p in ends if draw(st.booleans())}
+    return StreamOffset(ends=ends, starts=starts, topic_ids=ids, epochs=epochs)
 
 
 @given(_offsets())
@@ -92,9 +93,15 @@ _FOREIGN = 'it has no "logstore"; was the checkpoint made by another source?'
         ({"logstore": 1, "topics": []}, 'it has neither "topics" nor "begin"'),
         ({"logstore": 1, "topics": {"a": {}}}, "topic 'a' has no \"end\""),
         ({"logstore": 1, "topics": {"a": {"end": [5]}}}, "the offsets of topic 'a' are not a JSON object"),
-        ({"logstore": 1, "topics": {"a": {"end": {"0": "5"}}}}, "partition '0' of topic 'a' has offset '5'"),
-        ({"logstore": 1, "topics": {"a": {"end": {"0": -1}}}}, "partition '0' of topic 'a' has offset -1"),
-        ({"logstore": 1, "topics": {"a": {"end": {"x": 1}}}}, "partition 'x' of topic 'a' has offset 1"),
+        (
+            {"logstore": 1, "topics": {"a": {"end": {"0": "5"}}}},
+            "partition '0' of topic 'a' has the number '5'",
+        ),
+        (
+            {"logstore": 1, "topics": {"a": {"end": {"0": -1}}}},
+            "partition '0' of topic 'a' has the number -1",
+        ),
+        ({"logstore": 1, "topics": {"a": {"end": {"x": 1}}}}, "partition 'x' of topic 'a' has the number 1"),
         ({"logstore": 1, "topics": {"a": {"end": {"0": 1}, "id": 4}}}, "the id of topic 'a' is not text"),
         (
             {"logstore": 1, "topics": {"a": {"end": {"0": 1}, "from": {"0": 2}}}},
@@ -103,6 +110,14 @@ _FOREIGN = 'it has no "logstore"; was the checkpoint made by another source?'
         (
             {"logstore": 1, "topics": {"a": {"end": {"0": 1}, "from": {"1": 2}}}},
             "a-1 begins at 2 and ends at None",
+        ),
+        (
+            {"logstore": 1, "topics": {"a": {"end": {"0": 1}, "epoch": {"1": 2}}}},
+            "a-1 ends at None in leader epoch 2",
+        ),
+        (
+            {"logstore": 1, "topics": {"a": {"end": {"0": 1}, "epoch": {"0": 2147483648}}}},
+            "a-0 ends at 1 in leader epoch 2147483648",
         ),
     ],
 )
@@ -182,6 +197,30 @@ def test_offsets_that_do_not_fit_each_other_are_refused(start, end, reason):
             {A0: range(3, 6)},
             ["a-0: it was cut: the stream knows records up to offset 7, but it ends at 6"],
         ),
+        (
+            seen(a0=(0, 10))._replace(parted={A0: 5}),
+            {A0: range(3, 5)},
+            [
+                "a-0: it was cut at offset 5, and others took the place of the records up to offset 7 that "
+                "the stream knows"
+            ],
+        ),
+        (
+            seen(a0=(0, 10))._replace(parted={A0: 2}),
+            {},
+            [
+                "a-0: it was cut at offset 2, and others took the place of the records up to offset 7 that "
+                "the stream knows"
+            ],
+        ),
+        (
+            seen(a0=(0, 10))._replace(parted={A0: 8}),
+            {A0: range(3, 8)},
+            [
+                "a-0: it has another record at offset 7 than the stream knows, as a log of an older copy "
+                "has, and it is unknown which others"
+            ],
+        ),
         (seen(), {}, ["a-0: it does not exist any more; the stream would continue at offset 3"]),
         (
             Seen({A0: Bounds(0, 10)}, {"a": "another"}),
@@ -192,7 +231,17 @@ def test_offsets_that_do_not_fit_each_other_are_refused(start, end, reason):
             ],
         ),
     ],
-    ids=["all", "beginning deleted", "all deleted", "cut", "gone", "created again"],
+    ids=[
+        "all",
+        "beginning deleted",
+        "all deleted",
+        "cut",
+        "others",
+        "only others",
+        "older copy",
+        "gone",
+        "created again",
+    ],
 )
 def test_what_is_left_of_a_batch(now, left, reasons):
     found, losses = readable_ranges({A0: range(3, 8)}, {"a": "id-a"}, now)
@@ -235,8 +284,29 @@ def test_new_partition_whose_beginning_is_gone_is_a_loss():
             "its topic was deleted and created again; in the old one the stream would continue at offset 3",
         ),
         (Seen({A0: Bounds(0, 9)}, {}), 3, None),
+        (
+            seen(a0=(0, 9))._replace(parted={A0: 1}),
+            1,
+            "it was cut at offset 1, and others took the place of the records up to offset 2 that the stream "
+            "knows",
+        ),
+        (
+            seen(a0=(2, 9))._replace(parted={A0: 1}),
+            2,
+            "it was cut at offset 1, and others took the place of the records up to offset 2 that the stream "
+            "knows",
+        ),
     ],
-    ids=["deleted", "nearly deleted", "nearly cut", "cut", "created again", "id unknown"],
+    ids=[
+        "deleted",
+        "nearly deleted",
+        "nearly cut",
+        "cut",
+        "created again",
+        "id unknown",
+        "others",
+        "others deleted",
+    ],
 )
 def test_where_the_next_batch_begins_after_a_loss(now, begin, reason):
     assert begins(offset(a0=3), now) == ({A0: begin}, [f"a-0: {reason}"] if reason else [])
@@ -274,6 +344,15 @@ def test_beginning_is_kept_where_it_is_not_the_last_end():
     now = seen(a0=(0, 9), a1=(6, 9), b0=(0, 9))
     following = next_offset(last, {A0: 3, A1: 6, B0: 0}, {A0: 9, A1: 8, B0: 0}, now, set())
     assert following.starts == {A1: 6, B0: 0}
+
+
+def test_an_end_that_stays_keeps_its_epoch():
+    last = offset(a0=3, a1=4, b0=5, epochs={A0: 1, A1: 1, B0: 1})
+    now = seen(a0=(0, 9), a1=(0, 4))
+    following = next_offset(last, {A0: 3, A1: 4}, {A0: 9, A1: 4}, now, set(), {A0: 2})
+    assert following.epochs == {A0: 2, A1: 1, B0: 1}
+    unknown = next_offset(last, {A0: 3, A1: 4}, {A0: 9, A1: 4}, now, {B0})
+    assert unknown.epochs == {A1: 1}
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,17 @@ the store's directory, and then the same through a listener of the store."""
 import json
 import logging
 import pickle
+import random
+from pathlib import Path
 
 import pytest
 
 import logstore
+from logstore.config import TopicConfig
 from logstore.errors import InvalidConfigError, OffsetOutOfRangeError, UnknownTopicError, UsageError
 from logstore.model import ProducerIdentity
 from logstore.testing import ManualClock
+from tests.rotation import seed_of_turn
 from tests.spark.conftest import missing_python
 
 if missing_python() is not None:
@@ -306,6 +310,217 @@ def test_records_that_were_cut_off(store, warnings):
     fill(store["a"], "new")
     assert query.batch() == ["new"]
     assert len(warnings()) == 1
+
+
+PARTED = "a-0: it was cut at offset {}, and others took the place of the records up to offset {}"
+
+
+def test_records_whose_place_others_took(store, warnings):
+    """As after a crash: the log goes on in a new leader epoch, and is longer than before."""
+
+    def lose(topic):
+        topic[0].truncate_to(2)
+        fill(topic, "new 2", "new 3", "new 4", "new 5")
+
+    topic = store.create_topic("a")
+    fill(topic, "0", "1", "2", "3")
+    query = Query(store, startingOffsets="earliest")
+    assert query.batch() == ["0", "1", "2", "3"]
+    lose(topic)
+    with pytest.raises(OffsetOutOfRangeError, match=PARTED.format(2, 3)):
+        query.plan()
+    query.start(**_SKIP)
+    assert query.batch() == ["new 2", "new 3", "new 4", "new 5"]
+    assert query.batch() is None
+    assert len(warnings()) == 1
+    fill(topic, "6")
+    assert query.batch() == ["6"]
+    assert len(warnings()) == 1
+
+
+def test_a_log_that_is_shorter_than_before_has_others_too(store, warnings):
+    topic = store.create_topic("a")
+    fill(topic, "0", "1", "2", "3")
+    query = Query(store, startingOffsets="earliest", **_SKIP)
+    assert query.batch() == ["0", "1", "2", "3"]
+    topic[0].truncate_to(1)
+    fill(topic, "new 1")
+    assert query.batch() == ["new 1"]
+    assert [PARTED.format(1, 3) in text for text in warnings()] == [True]
+
+
+def test_a_new_leader_epoch_by_itself_is_no_loss(store, warnings):
+    topic = store.create_topic("a")
+    fill(topic, "0", "1")
+    query = Query(store, startingOffsets="earliest")
+    assert query.batch() == ["0", "1"]
+    for epoch in (3, 9):
+        topic[0].assign_leader_epoch(epoch)
+        fill(topic, f"in {epoch}")
+        assert query.batch() == [f"in {epoch}"]
+    topic[0].truncate_to(4)  # at its end
+    fill(topic, "4")
+    assert query.batch() == ["4"]
+    assert not warnings()
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_records_whose_place_others_take_between_the_journal_and_the_batch(store, warnings, fails):
+    topic = store.create_topic("a")
+    fill(topic, "0")
+    fill(topic, "1", "2")
+    query = Query(store, startingOffsets="earliest", failOnDataLoss=str(fails))
+    end = query.plan()
+    topic[0].truncate_to(1)
+    fill(topic, "new 1", "new 2", "new 3")
+    query.start(failOnDataLoss=str(fails))
+    if fails:
+        with pytest.raises(OffsetOutOfRangeError, match=PARTED.format(1, 2)):
+            query.run(end)
+    else:
+        assert query.run(end) == ["0"]
+        assert query.batch() == ["new 1", "new 2", "new 3"]
+        assert len(warnings()) == 1
+
+
+def test_a_log_of_an_older_copy_is_told(store, warnings):
+    """Its leader epoch is below the one that the stream knows."""
+    topic = store.create_topic("a")
+    fill(topic, "0", "1")
+    query = Query(store, startingOffsets="earliest")
+    assert query.batch() == ["0", "1"]
+    query.offset["topics"]["a"]["epoch"] = {"0": 7}
+    fill(topic, "2")
+    with pytest.raises(OffsetOutOfRangeError, match="a-0: it has another record at offset 1 than the stream"):
+        query.plan()
+    query.start(**_SKIP)
+    assert query.batch() == ["2"]
+    fill(topic, "3")
+    assert query.batch() == ["3"]
+    assert len(warnings()) == 1
+
+
+def test_a_checkpoint_without_leader_epochs_goes_on_and_has_them_from_then_on(store, warnings):
+    topic = store.create_topic("a")
+    fill(topic, "0", "1", "2")
+    query = Query(store, startingOffsets="earliest", **_SKIP)
+    assert query.batch() == ["0", "1", "2"]
+    assert query.offset["topics"]["a"].pop("epoch") == {"0": topic[0].leader_epoch}
+    topic[0].truncate_to(1)
+    fill(topic, "new 1", "new 2", "new 3")
+    assert query.batch() == ["new 3"]  # what an earlier version did
+    assert not warnings()
+    topic[0].truncate_to(3)
+    fill(topic, "newer 3", "newer 4")
+    assert query.batch() == ["newer 3", "newer 4"]
+    assert len(warnings()) == 1
+
+
+def test_a_log_that_is_cut_while_a_trigger_looks_is_told_by_the_next(store, warnings, monkeypatch):
+    topic = store.create_topic("a")
+    fill(topic, "0", "1", "2")
+    query = Query(store, startingOffsets="earliest", **_SKIP)
+    assert query.batch() == ["0", "1", "2"]
+    fill(topic, "3")
+    origin = type(query.reader._origin)
+    epochs_before = origin.epochs_before
+
+    def cut_first(self, offsets):
+        monkeypatch.undo()
+        topic[0].truncate_to(1)
+        fill(topic, "new 1", "new 2", "new 3", "new 4")
+        return epochs_before(self, offsets)
+
+    monkeypatch.setattr(origin, "epochs_before", cut_first)
+    end = query.plan()
+    assert end["topics"]["a"]["epoch"] != {"0": topic[0].leader_epoch}
+    assert query.run(end) == []
+    assert query.batch() == ["new 1", "new 2", "new 3", "new 4"]
+    assert PARTED.format(1, 3) in warnings()[-1]
+
+
+@pytest.mark.damaged
+def test_a_damaged_batch_before_the_end_is_not_compared(store):
+    """Only a read of the damage fails."""
+    topic = store.create_topic("a")
+    for value in ("0", "1", "2"):
+        fill(topic, value)
+        topic[0].roll()
+    topic[0].checkpoint()
+    query = Query(store, startingOffsets="earliest", maxOffsetsPerTrigger="2")
+    assert query.batch() == ["0", "1"]
+    segment = Path(store.path, "a-0", "00000000000000000001.log")
+    data = bytearray(segment.read_bytes())
+    data[-1] ^= 1
+    segment.write_bytes(data)
+    assert query.batch() == ["2"]
+
+
+class Told:
+    """A stream that goes on over losses, and what it has given of a log that is cut and grows."""
+
+    def __init__(self, store, seed, *, keeps_epochs=True):
+        self.random = random.Random(seed)
+        self.topic = store.create_topic("a", partitions=2, config=TopicConfig(segment_bytes=400))
+        self.query = Query(store, startingOffsets="earliest", **_SKIP)
+        self.keeps_epochs = keeps_epochs
+        self.count = 0
+        self.given = set()
+
+    def append(self):
+        for _ in range(self.random.randint(1, 4)):
+            self.count += 1
+            fill(self.topic, str(self.count), partition=self.random.randint(0, 1))
+
+    def cut(self):
+        log = self.topic[self.random.randint(0, 1)]
+        log.truncate_to(self.random.randint(log.log_start_offset, log.log_end_offset))
+
+    def delete(self):
+        log = self.topic[self.random.randint(0, 1)]
+        log.delete_before(self.random.randint(log.log_start_offset, log.log_end_offset))
+
+    def trigger(self):
+        end = self.query.plan(ReadMaxRows(self.random.randint(1, 5)))
+        if end is None:
+            return
+        if not self.keeps_epochs:
+            for topic in end["topics"].values():
+                topic.pop("epoch", None)
+        if self.random.random() < 0.3:  # a crash between the journal and the batch
+            self.random.choice([self.append, self.cut])()
+            self.query.start(**_SKIP)
+        self.given.update(self.query.run(end))
+
+    def run(self, steps):
+        """The records that are there and that the stream has not given."""
+        actions = [self.append, self.trigger, self.append, self.trigger, self.cut, self.delete]
+        for _ in range(steps):
+            self.random.choice(actions)()
+        fill(self.topic, "last 0")
+        fill(self.topic, "last 1", partition=1)
+        while (end := self.query.plan(ReadAllAvailable())) is not None:
+            self.given.update(self.query.run(end))
+        return {record.value.decode() for log in self.topic for record in log.read(log.log_start_offset)} - (
+            self.given
+        )
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_what_is_there_was_read_however_often_the_log_was_cut(store, number):
+    """0.5 s each."""
+    seed = seed_of_turn() * 100 + number
+    assert not Told(store, seed).run(60), f"seed {seed}"
+
+
+@of_directories
+def test_without_leader_epochs_records_would_be_missed(store):
+    """That the test above can fail. 1 s."""
+    missed = []
+    for seed in range(10):
+        missed += Told(store, seed, keeps_epochs=False).run(60)
+        store.delete_topic("a")
+    assert missed
 
 
 def test_topic_that_was_created_again(store, warnings):

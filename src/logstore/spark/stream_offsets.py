@@ -7,11 +7,13 @@ partition where that is not the end of the batch before: for every partition of 
 partition, and for one whose records were removed. A batch that runs again after a crash then covers the same
 records, whatever happened to the log in between, and needs no state except Spark's own. As JSON::
 
-    {"logstore": 1, "topics": {"flights": {"id": "…", "end": {"0": 120, "1": 50}, "from": {"1": 0}}}}
+    {"logstore": 1, "topics": {"flights": {
+        "id": "…", "end": {"0": 120, "1": 50}, "epoch": {"0": 3, "1": 3}, "from": {"1": 0}}}}
 
 ``end`` has the next offsets, ``from`` those beginnings, and ``id`` the topic's id, which shows that a topic
-was deleted and created again. The JSON for "nothing was read yet" has no ``topics`` but the options of the
-start; it is the same each time, and contains no offset.
+was deleted and created again. ``epoch`` has the leader epoch of the record before each end: a log that was
+cut has another one there, however far it has grown since (KIP-320). The JSON for "nothing was read yet" has
+no ``topics`` but the options of the start; it is the same each time, and contains no offset.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ class StreamOffset:
     starts: Offsets = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     """The topics' ids; a topic without a known id is left out."""
+    epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """The leader epochs of the records before the ends, where they are known."""
 
 
 class Seen(NamedTuple):
@@ -47,6 +51,9 @@ class Seen(NamedTuple):
 
     bounds: Mapping[TopicPartition, Bounds]
     topic_ids: Mapping[str, str]
+    parted: Mapping[TopicPartition, int] = {}
+    """Where logs have, at offsets that the stream knows, other records than it knows. The offset is the end
+    of what it knows if nobody can tell since where."""
 
 
 class Loss(NamedTuple):
@@ -75,6 +82,8 @@ def format_offset(offset: StreamOffset) -> dict[str, Any]:
         if not topic and partition.topic in offset.topic_ids:
             topic["id"] = offset.topic_ids[partition.topic]
         topic.setdefault("end", {})[str(partition.partition)] = offset.ends[partition]
+        if partition in offset.epochs:
+            topic.setdefault("epoch", {})[str(partition.partition)] = offset.epochs[partition]
     for partition in sorted(offset.starts):
         starts = topics[partition.topic].setdefault("from", {})
         starts[str(partition.partition)] = offset.starts[partition]
@@ -102,12 +111,14 @@ def parse_offset(parsed: Any) -> StreamOffset | None:
         _refuse(parsed, 'it has neither "topics" nor "begin"')
     ends: dict[TopicPartition, int] = {}
     starts: dict[TopicPartition, int] = {}
+    epochs: dict[TopicPartition, int] = {}
     topic_ids: dict[str, str] = {}
     for name, topic in topics.items():
         if not isinstance(topic, dict) or not topic.get("end"):
             _refuse(parsed, f'topic {name!r} has no "end"')
         ends.update(_parse_numbers(parsed, name, topic["end"]))
         starts.update(_parse_numbers(parsed, name, topic.get("from", {})))
+        epochs.update(_parse_numbers(parsed, name, topic.get("epoch", {})))
         if "id" in topic:
             if not isinstance(topic["id"], str):
                 _refuse(parsed, f"the id of topic {name!r} is not text")
@@ -115,7 +126,10 @@ def parse_offset(parsed: Any) -> StreamOffset | None:
     for partition, start in starts.items():
         if start > ends.get(partition, -1):
             _refuse(parsed, f"{partition} begins at {start} and ends at {ends.get(partition)}")
-    return StreamOffset(ends=ends, starts=starts, topic_ids=topic_ids)
+    for partition, epoch in epochs.items():
+        if partition not in ends or epoch >= 2**31:
+            _refuse(parsed, f"{partition} ends at {ends.get(partition)} in leader epoch {epoch}")
+    return StreamOffset(ends=ends, starts=starts, topic_ids=topic_ids, epochs=epochs)
 
 
 def _parse_numbers(parsed: Any, topic: str, numbers: Any) -> dict[TopicPartition, int]:
@@ -124,7 +138,7 @@ def _parse_numbers(parsed: Any, topic: str, numbers: Any) -> dict[TopicPartition
         _refuse(parsed, f"the offsets of topic {topic!r} are not a JSON object")
     for text, offset in numbers.items():
         if not text.isascii() or not text.isdigit() or type(offset) is not int or not 0 <= offset < 2**63:
-            _refuse(parsed, f"partition {text!r} of topic {topic!r} has offset {offset!r}")
+            _refuse(parsed, f"partition {text!r} of topic {topic!r} has the number {offset!r}")
         found[TopicPartition(topic, int(text))] = offset
     return found
 
@@ -180,9 +194,12 @@ def readable_ranges(
             continue
         if wanted.start < bounds.start:
             losses.append(_deleted(partition, wanted.start, min(bounds.start, wanted.stop)))
-        if wanted.stop > bounds.end:
+        end = min(wanted.stop, bounds.end, seen.parted.get(partition, wanted.stop))
+        if partition in seen.parted:
+            losses.append(_parted(partition, wanted.stop, end))
+        elif wanted.stop > bounds.end:
             losses.append(_cut(partition, wanted.stop, bounds.end))
-        left = range(max(wanted.start, bounds.start), min(wanted.stop, bounds.end))
+        left = range(max(wanted.start, bounds.start), end)
         if left:
             found[partition] = left
     return found, losses
@@ -198,12 +215,13 @@ def next_begins(
 
     A partition that the stream has not read yet is read from its beginning, and so is one of a topic that was
     created again. If records were deleted, the batch begins at the first that is left; if they were cut off,
-    at the end. ``is_wanted`` tells whether a missing partition is a loss, or no longer asked for.
+    where others took their place, or at the end. ``is_wanted`` tells whether a missing partition is a loss,
+    or no longer asked for.
     """
     begins: dict[TopicPartition, int] = {}
     losses = []
-    for partition, bounds in seen.bounds.items():
-        begins[partition], loss = _next_begin(partition, bounds, last, seen.topic_ids)
+    for partition in seen.bounds:
+        begins[partition], loss = _next_begin(partition, last, seen)
         if loss is not None:
             losses.append(loss)
     missed = [partition for partition in last.ends if partition not in begins and is_wanted(partition)]
@@ -211,14 +229,15 @@ def next_begins(
     return begins, losses
 
 
-def _next_begin(
-    partition: TopicPartition, bounds: Bounds, last: StreamOffset, topic_ids: Mapping[str, str]
-) -> tuple[int, Loss | None]:
-    end = last.ends.get(partition)
+def _next_begin(partition: TopicPartition, last: StreamOffset, seen: Seen) -> tuple[int, Loss | None]:
+    bounds, end = seen.bounds[partition], last.ends.get(partition)
     if end is None:
         return bounds.start, _began_late(partition, bounds.start) if bounds.start else None
-    if is_another(partition.topic, last.topic_ids, topic_ids):
+    if is_another(partition.topic, last.topic_ids, seen.topic_ids):
         return bounds.start, _created_again(partition, end)
+    if partition in seen.parted:
+        begin = max(seen.parted[partition], bounds.start)
+        return begin, _parted(partition, end, seen.parted[partition])
     if end < bounds.start:
         return bounds.start, _deleted(partition, end, bounds.start)
     if end > bounds.end:
@@ -253,6 +272,17 @@ def _cut(partition: TopicPartition, stop: int, end: int) -> Loss:
     )
 
 
+def _parted(partition: TopicPartition, stop: int, at: int) -> Loss:
+    if at < stop:
+        gone = f"it was cut at offset {at}, and others took the place of the records up to offset {stop - 1}"
+        return Loss(partition, f"{gone} that the stream knows")
+    return Loss(
+        partition,
+        f"it has another record at offset {stop - 1} than the stream knows, as a log of an older copy has, "
+        "and it is unknown which others",
+    )
+
+
 def _began_late(partition: TopicPartition, start: int) -> Loss:
     return Loss(
         partition, f"it is new to the stream, but its records below offset {start} are already deleted"
@@ -279,10 +309,21 @@ def limited_ends(begins: Offsets, ends: Offsets, limit: int) -> dict[TopicPartit
     }
 
 
+def moved_ends(last: StreamOffset, begins: Offsets, ends: Offsets) -> dict[TopicPartition, int]:
+    """The ends of the partitions of which a batch covers something."""
+    return {each: end for each, end in ends.items() if not last.ends.get(each) == begins[each] == end}
+
+
 def next_offset(
-    last: StreamOffset | None, begins: Offsets, ends: Offsets, seen: Seen, gone: set[TopicPartition]
+    last: StreamOffset | None,
+    begins: Offsets,
+    ends: Offsets,
+    seen: Seen,
+    gone: set[TopicPartition],
+    epochs: Mapping[TopicPartition, int] | None = None,
 ) -> StreamOffset:
-    """The end of a batch that covers ``begins`` to ``ends``, after the batch that ended at ``last``.
+    """The end of a batch that covers ``begins`` to ``ends``, after the batch that ended at ``last``. The ends
+    that have moved are in ``epochs``, where those are known; the others stay in theirs.
 
     Partitions that are no longer asked for keep their place, in case they are asked for again; ``gone`` are
     those that no longer exist.
@@ -297,8 +338,12 @@ def next_offset(
     }
     topic_ids = {**before.topic_ids, **seen.topic_ids}
     kept = {partition.topic for partition in (*resting, *ends)}
+    moved = moved_ends(before, begins, ends)
+    all_ends = {**resting, **ends}
+    stay = {each: epoch for each, epoch in before.epochs.items() if each in all_ends and each not in moved}
     return StreamOffset(
-        ends={**resting, **ends},
+        ends=all_ends,
+        epochs={**stay, **(epochs or {})},
         starts={
             partition: begin
             for partition, begin in begins.items()

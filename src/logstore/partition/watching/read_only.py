@@ -126,6 +126,8 @@ class ReadOnlyLog(CheckableLog):
         self._truncations = Truncations()
         self._is_begun = False
         """Whether the log's end was found, so that the next look can go on from there."""
+        self.change_count = 0
+        """How often a look has found files that may have changed since the one before."""
         self._is_closed = False
         self._followers: set[Waiting] = set()
         self.passes_damage = False
@@ -371,8 +373,10 @@ class ReadOnlyLog(CheckableLog):
         home = self._checkpoints.current()  # first: what they call durable must be in the files
         try:
             if self._names.has_changed() or not self._is_begun:
+                self.change_count += 1
                 self._find_locked(home)
             elif self._watched.contents.has_changed():
+                self.change_count += 1
                 self._read_on_locked(home)
         except BaseException:
             self._begin_anew_locked()

@@ -7,7 +7,7 @@ offsets; each task has its own connection and fetches its range, see
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from logstore.broker.codes import ErrorCode
@@ -16,10 +16,14 @@ from logstore.broker.pending import Pending
 from logstore.broker.requests import (
     EARLIEST,
     LATEST,
+    NO_EPOCH,
     NO_OFFSET,
+    EpochEnd,
+    EpochPartition,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResult,
+    OffsetsForLeaderEpochRequest,
     TopicMetadata,
 )
 from logstore.clients.asking import ask
@@ -28,7 +32,7 @@ from logstore.errors import UnknownTopicError, UsageError
 from logstore.model import Isolation, TopicPartition
 from logstore.spark.origins.connection import Connection
 from logstore.spark.origins.fetched import FetchedReading, Fetching
-from logstore.spark.origins.origin import Bounds, Origin, TopicPartitions
+from logstore.spark.origins.origin import Bounds, Origin, ReadUpTo, TopicPartitions
 
 if TYPE_CHECKING:
     import pyarrow
@@ -111,6 +115,66 @@ class BrokerOrigin(Origin):
             for each in wanted
             if each in starts and each in ends
         }
+
+    def epochs_before(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Four requests, most of them to each broker, whatever the number of partitions; some more if leaders
+        have changed since the offsets."""
+        self._look()
+        latest = self._latest_epochs(offsets)
+        known = {  # the epochs of which it is known that they end behind the offsets
+            each: end.epoch
+            for each, end in self._epoch_ends(latest).items()
+            if end.end_offset >= offsets[each]
+        }
+        before = dict.fromkeys(known, NO_EPOCH)  # epochs that end before them
+        asked = {each: epoch - 1 for each, epoch in known.items()}
+        while asked := {each: epoch for each, epoch in asked.items() if epoch > before[each]}:
+            ends = self._epoch_ends(asked)
+            for each, epoch in asked.items():
+                if each in ends and ends[each].end_offset >= offsets[each]:
+                    known[each] = ends[each].epoch
+                else:
+                    before[each] = epoch
+            asked = {each: (before[each] + known[each]) // 2 for each in asked}
+        return known
+
+    def parted(self, read: Mapping[TopicPartition, ReadUpTo]) -> dict[TopicPartition, int]:
+        """One request to each broker, whatever the number of partitions; some more if logs have parted."""
+        found: dict[TopicPartition, int] = {}
+        left = dict(read)
+        while left:
+            ends = self._epoch_ends({each: known.epoch for each, known in left.items()})
+            latest = self._latest_epochs(left.keys() - ends.keys())
+            asked, left = left, {}
+            for each, (offset, epoch) in asked.items():
+                answered = ends.get(each)
+                if answered is None:  # its leader may have no epoch as late as this
+                    following = ReadUpTo(offset, latest.get(each, NO_EPOCH))
+                elif answered.epoch == read[each].epoch and answered.end_offset >= offset:
+                    continue
+                else:
+                    found[each] = min(offset, answered.end_offset)
+                    following = ReadUpTo(found[each], answered.epoch)
+                if NO_EPOCH < following.epoch < epoch:
+                    left[each] = following
+        return found
+
+    def _latest_epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """As the brokers tell them beside the topics; those of partitions that exist."""
+        topics, found = self._topics or self._look(), {}
+        for each in partitions:
+            if each.topic in topics and each.partition < len(topics[each.topic].partitions):
+                found[each] = topics[each.topic].partitions[each.partition].leader_epoch
+        return found
+
+    def _epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
+        """Where leader epochs end; those that their leader does not know, or that have none, are left out."""
+        if not epochs:
+            return {}
+        wanted = tuple(EpochPartition(each, epoch) for each, epoch in epochs.items())
+        pending = self._opened().broker.offsets_for_leader_epoch(OffsetsForLeaderEpochRequest(wanted))
+        answers = ask(pending, "tell of leader epochs", self._opened().config).partitions
+        return {each.partition: each for each in answers if each.error is ErrorCode.NONE and each.epoch >= 0}
 
     def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
         pending = self._list_offsets([partition], timestamp_ms, Isolation.HIGH_WATERMARK)

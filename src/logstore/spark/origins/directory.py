@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import logstore
-from logstore.errors import UnknownTopicError
+from logstore.errors import (
+    CorruptionError,
+    OffsetOutOfRangeError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
+from logstore.format.header import NO_EPOCH, PREFIX, leader_epoch_at
 from logstore.logdir.identity import guessed_topic_id
 from logstore.model import Isolation, TopicPartition
 from logstore.partition.state.context import make_context
 from logstore.partition.watching.pinned import OnDamage, PinnedRange, PinnedReader
 from logstore.partition.watching.read_only import ReadOnlyLog
-from logstore.spark.origins.origin import Bounds, Origin, TopicPartitions
+from logstore.spark.origins.origin import Bounds, Origin, ReadUpTo, TopicPartitions
 
 if TYPE_CHECKING:
     import pyarrow
+
+
+class _Batch(NamedTuple):
+    base_offset: int
+    epoch: int
 
 
 class DirectoryOrigin(Origin):
@@ -27,9 +39,13 @@ class DirectoryOrigin(Origin):
         self.path = path
         self._passes_damage = passes_damage
         self._store: logstore.Store | None = None
+        self._looked_at: dict[TopicPartition, tuple[ReadOnlyLog, int]] = {}
+        """How often logs had changed when their bounds were asked for last."""
+        self._alike: dict[TopicPartition, tuple[ReadUpTo, tuple[ReadOnlyLog, int] | None]] = {}
+        """What was read of logs that still had it, when they had changed so often."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_store": None}
+        return self.__dict__ | {"_store": None, "_looked_at": {}, "_alike": {}}
 
     def _opened(self) -> logstore.Store:
         if self._store is None:
@@ -41,12 +57,10 @@ class DirectoryOrigin(Origin):
 
     def _log_of(self, store: logstore.Store, partition: TopicPartition) -> ReadOnlyLog:
         topic = store[partition.topic]
-        if partition.partition >= len(topic):
-            raise UnknownTopicError(
-                f"topic {partition.topic!r} in {store.path} has {len(topic)} partitions; there is no "
-                f"{partition.partition}"
-            )
-        log: Any = topic[partition.partition]
+        try:
+            log: Any = topic[partition.partition]
+        except UnknownPartitionError as error:
+            raise UnknownTopicError(f"{error} ({store.path})") from None
         assert isinstance(log, ReadOnlyLog)
         log.passes_damage = self._passes_damage
         return log
@@ -61,8 +75,66 @@ class DirectoryOrigin(Origin):
         return None if topic_id == guessed_topic_id(topic) else str(topic_id)
 
     def bounds(self, partition: TopicPartition, isolation: Isolation) -> Bounds:
-        offsets = self._log(partition).readable_offsets(isolation)
+        log = self._log(partition)
+        offsets = log.readable_offsets(isolation)
+        self._looked_at[partition] = log, log.change_count
         return Bounds(offsets.start, offsets.stop)
+
+    def epochs_before(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """A read of one batch for each partition."""
+        batches = {each: self._batch_with(each, offset - 1) for each, offset in offsets.items()}
+        return {each: batch.epoch for each, batch in batches.items() if batch is not None}
+
+    def parted(self, read: Mapping[TopicPartition, ReadUpTo]) -> dict[TopicPartition, int]:
+        """A read of one batch for each partition that has changed, and some more for one that has parted."""
+        found = {each: self._parted(each, known) for each, known in read.items()}
+        return {each: offset for each, offset in found.items() if offset is not None}
+
+    def _parted(self, partition: TopicPartition, known: ReadUpTo) -> int | None:
+        now = (known, self._looked_at.get(partition))  # a change from then on is noticed by the next look
+        if self._alike.get(partition) == now:
+            return None
+        with suppress(UnknownTopicError):
+            start, end = self.bounds(partition, Isolation.LOG_END)
+            found = self._parted_within(partition, known, start, min(known.offset, end))
+            if found is not None:
+                return found
+            self._alike[partition] = now
+        return None
+
+    def _parted_within(
+        self, partition: TopicPartition, known: ReadUpTo, start: int, reach: int
+    ) -> int | None:
+        """Epochs rise with the offsets. The file of the epochs may be behind the batches."""
+        last = self._batch_with(partition, reach - 1) if start < reach else None
+        if last is None or last.epoch == known.epoch:
+            return None
+        if last.epoch < known.epoch:  # whoever wrote that epoch did so elsewhere
+            return reach
+        first = self._first_above(partition, known.epoch, range(start, reach))
+        if first is None or first.base_offset >= reach:  # compaction has removed what was read
+            return None
+        return first.base_offset
+
+    def _first_above(self, partition: TopicPartition, epoch: int, offsets: range) -> _Batch | None:
+        """The first batch of a later epoch; the last of the offsets is in one, or a later one is."""
+        low, high = offsets.start, offsets.stop - 1
+        while low < high:
+            middle = (low + high) // 2
+            batch = self._batch_with(partition, middle)
+            if batch is not None and batch.epoch > epoch:
+                high = middle
+            else:
+                low = middle + 1
+        return self._batch_with(partition, low)
+
+    def _batch_with(self, partition: TopicPartition, offset: int) -> _Batch | None:
+        """The batch with an offset, or the next one; None if it is gone, cannot be read, or has no epoch."""
+        with suppress(OffsetOutOfRangeError, CorruptionError, UnknownTopicError):
+            data = self._log(partition).fetch(offset, max_bytes=1, isolation=Isolation.LOG_END).data
+            if data and (epoch := leader_epoch_at(data, 0)) != NO_EPOCH:
+                return _Batch(PREFIX.unpack_from(data)[0], epoch)
+        return None
 
     def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
         return self._log(partition).offset_at(timestamp_ms)

@@ -7,7 +7,7 @@ Readers know only this class, so another source of bytes needs only another subc
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -26,6 +26,15 @@ class Bounds(NamedTuple):
 
     start: int
     end: int
+
+
+class ReadUpTo(NamedTuple):
+    """What somebody has read of a partition."""
+
+    offset: int
+    """The next one."""
+    epoch: int
+    """The leader epoch of the record before it."""
 
 
 class TopicPartitions(NamedTuple):
@@ -101,6 +110,20 @@ class Origin(ABC):
             with suppress(UnknownTopicError):
                 found[partition] = self.bounds(partition, isolation)
         return found
+
+    @abstractmethod
+    def epochs_before(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The leader epochs of the records before offsets. Partitions for which it is unknown are left out,
+        as in logs of very old brokers."""
+
+    @abstractmethod
+    def parted(self, read: Mapping[TopicPartition, ReadUpTo]) -> dict[TopicPartition, int]:
+        """Where logs have other records than those that were read: since which offset at the latest, at most
+        :attr:`ReadUpTo.offset` (KIP-320). Logs that only end earlier may be among them, with their ends. A
+        log that has what was read is left out, and one that cannot tell.
+
+        A log that is cut goes on in a later leader epoch, so the record before the offset shows it.
+        """
 
     @abstractmethod
     def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
