@@ -16,6 +16,7 @@ from logstore.model import ProducerIdentity
 from logstore.testing import ManualClock
 from tests.rotation import seed_of_turn
 from tests.spark.conftest import missing_python
+from tests.wire.lost_end import lose, serving
 
 if missing_python() is not None:
     pytest.skip(missing_python(), allow_module_level=True)
@@ -521,6 +522,38 @@ def test_without_leader_epochs_records_would_be_missed(store):
         missed += Told(store, seed, keeps_epochs=False).run(60)
         store.delete_topic("a")
     assert missed
+
+
+@pytest.mark.parametrize("by", ["directory", "listener"])
+def test_a_stream_of_a_store_that_has_lost_power(tmp_path, by):
+    """The stream has read what the power cut took; the log is longer than before when it looks again. 1 s."""
+    path = tmp_path / "store"
+    old, new = [b"old %d" % number for number in range(6)], [b"new %d" % number for number in range(9)]
+
+    def reader(address, **options):
+        place = {"path": str(path)} if by == "directory" else {SERVERS: address}
+        given = Options(
+            {**place, "subscribe": "t", "startingOffsets": "earliest", **options}, Use.STREAM_READ
+        )
+        return StreamReader(given, full_schema(with_headers=False))
+
+    def batch(stream, start):
+        end = json.loads(json.dumps(stream.latestOffset(start, ReadAllAvailable())))
+        read = [batch for part in stream.partitions(start, end) for batch in stream.read(part)]
+        return end, [value for each in read for value in each.column("value").to_pylist()]
+
+    with serving(path, "127.0.0.1:0", old) as address:
+        stream = reader(address)
+        last, values = batch(stream, stream.initialOffset())
+        assert values == old
+        stream.stop()
+    lose(path, 4 / 6)
+    with serving(path, "127.0.0.1:0", new) as address:
+        with pytest.raises(OffsetOutOfRangeError, match="t-0: it was cut at offset 4, and others took"):
+            batch(reader(address), last)
+        stream = reader(address, **_SKIP)
+        assert batch(stream, last)[1] == new
+        stream.stop()
 
 
 def test_topic_that_was_created_again(store, warnings):

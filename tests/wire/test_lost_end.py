@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
 import logstore
 from logstore.errors import OffsetOutOfRangeError
 from tests.rotation import rotating
+from tests.wire.lost_end import lose, serving
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
-
-PROGRAM = Path(__file__).with_name("lost_end_program.py")
 
 
 class Ours:
@@ -63,18 +58,6 @@ class Confluent:
         self.consumer.close()
 
 
-@contextlib.contextmanager
-def serving(path, address, values):
-    """Ends as a killed process does. Gives its address."""
-    command = [sys.executable, str(PROGRAM), str(path), address, *values]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, **pipes) as process:
-        try:
-            yield process.stdout.readline().split()[0]
-        finally:
-            process.kill()
-
-
 def polled(client, count):
     found, deadline = [], time.monotonic() + 30
     while len(found) < count and "is told" not in found and time.monotonic() < deadline:
@@ -89,12 +72,11 @@ def test_a_client_that_has_read_what_is_lost_is_told(tmp_path, kind, reset):
     old, new = [b"old %d" % number for number in range(6)], [b"new %d" % number for number in range(9)]
     path = tmp_path / "store"
     with contextlib.ExitStack() as stack:
-        with serving(path, "127.0.0.1:0", [value.decode() for value in old]) as address:
+        with serving(path, "127.0.0.1:0", old) as address:
             client = kind(address, reset)
             stack.callback(client.close)
             assert polled(client, 6) == list(enumerate(old))
-        log = path / "t-0" / f"{0:020}.log"
-        os.truncate(log, log.stat().st_size * 4 // 6)  # what a power cut may leave
-        with serving(path, address, [value.decode() for value in new]):
+        lose(path, 4 / 6)
+        with serving(path, address, new):
             expected = ["is told"] if reset == "none" else list(enumerate(new, 4))
             assert polled(client, 9) == expected

@@ -127,7 +127,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next batch ends; ``start`` itself if there is no batch to run.
 
-        Cost: 9 system calls for each partition, if nothing happened. If it has changed, a read of two batches.
+        Cost: 9 system calls for each partition, if nothing happened. Else a read of two batches.
 
         Raises:
             OffsetOutOfRangeError: records that should have been read are lost, and ``failOnDataLoss`` is
