@@ -195,14 +195,14 @@ def test_offsets_that_do_not_fit_each_other_are_refused(start, end, reason):
         (
             seen(a0=(0, 6)),
             {A0: range(3, 6)},
-            ["a-0: it was cut: the stream knows records up to offset 7, but it ends at 6"],
+            ["a-0: it was cut: records were read up to offset 7, but it ends at 6"],
         ),
         (
             seen(a0=(0, 10))._replace(parted={A0: 5}),
             {A0: range(3, 5)},
             [
                 "a-0: it was cut at offset 5, and others took the place of the records up to offset 7 that "
-                "the stream knows"
+                "were read"
             ],
         ),
         (
@@ -210,25 +210,22 @@ def test_offsets_that_do_not_fit_each_other_are_refused(start, end, reason):
             {},
             [
                 "a-0: it was cut at offset 2, and others took the place of the records up to offset 7 that "
-                "the stream knows"
+                "were read"
             ],
         ),
         (
             seen(a0=(0, 10))._replace(parted={A0: 8}),
             {A0: range(3, 8)},
             [
-                "a-0: it has another record at offset 7 than the stream knows, as a log of an older copy "
+                "a-0: it has another record at offset 7 than was read, as a log of an older copy "
                 "has, and it is unknown which others"
             ],
         ),
-        (seen(), {}, ["a-0: it does not exist any more; the stream would continue at offset 3"]),
+        (seen(), {}, ["a-0: it does not exist any more; the next offset to read was 3"]),
         (
             Seen({A0: Bounds(0, 10)}, {"a": "another"}),
             {},
-            [
-                "a-0: its topic was deleted and created again; in the old one the stream would continue at "
-                "offset 3"
-            ],
+            ["a-0: its topic was deleted and created again; in the old one the next offset to read was 3"],
         ),
     ],
     ids=[
@@ -276,25 +273,23 @@ def test_new_partition_whose_beginning_is_gone_is_a_loss():
         (
             seen(a0=(0, 2)),
             2,
-            "it was cut: the stream knows records up to offset 2, but it ends at 2",
+            "it was cut: records were read up to offset 2, but it ends at 2",
         ),
         (
             Seen({A0: Bounds(0, 9)}, {"a": "another"}),
             0,
-            "its topic was deleted and created again; in the old one the stream would continue at offset 3",
+            "its topic was deleted and created again; in the old one the next offset to read was 3",
         ),
         (Seen({A0: Bounds(0, 9)}, {}), 3, None),
         (
             seen(a0=(0, 9))._replace(parted={A0: 1}),
             1,
-            "it was cut at offset 1, and others took the place of the records up to offset 2 that the stream "
-            "knows",
+            "it was cut at offset 1, and others took the place of the records up to offset 2 that were read",
         ),
         (
             seen(a0=(2, 9))._replace(parted={A0: 1}),
             2,
-            "it was cut at offset 1, and others took the place of the records up to offset 2 that the stream "
-            "knows",
+            "it was cut at offset 1, and others took the place of the records up to offset 2 that were read",
         ),
     ],
     ids=[
@@ -315,7 +310,7 @@ def test_where_the_next_batch_begins_after_a_loss(now, begin, reason):
 def test_partition_that_vanished_is_a_loss():
     assert begins(offset(a0=3, b0=4), seen(a0=(0, 3))) == (
         {A0: 3},
-        ["b-0: it does not exist any more; the stream would continue at offset 4"],
+        ["b-0: it does not exist any more; the next offset to read was 4"],
     )
 
 

@@ -305,7 +305,7 @@ def test_records_that_retention_deleted(store, warnings):
 
 
 def test_records_that_were_cut_off(store, warnings):
-    expected = "a-0: it was cut: the stream knows records up to offset 0, but it ends at 0"
+    expected = "a-0: it was cut: records were read up to offset 0, but it ends at 0"
     query = read_and_lose(store, warnings, lambda topic: topic[0].truncate_to(0), expected)
     assert query.batch() == []
     fill(store["a"], "new")
@@ -392,7 +392,7 @@ def test_a_log_of_an_older_copy_is_told(store, warnings):
     assert query.batch() == ["0", "1"]
     query.offset["topics"]["a"]["epoch"] = {"0": 7}
     fill(topic, "2")
-    with pytest.raises(OffsetOutOfRangeError, match="a-0: it has another record at offset 1 than the stream"):
+    with pytest.raises(OffsetOutOfRangeError, match="a-0: it has another record at offset 1 than was read"):
         query.plan()
     query.start(**_SKIP)
     assert query.batch() == ["2"]
@@ -561,16 +561,14 @@ def test_topic_that_was_created_again(store, warnings):
         store.delete_topic("a")
         fill(store.create_topic("a"), "new 0", "new 1", "new 2")
 
-    expected = (
-        "a-0: its topic was deleted and created again; in the old one the stream would continue at offset 1"
-    )
+    expected = "a-0: its topic was deleted and created again; in the old one the next offset to read was 1"
     query = read_and_lose(store, warnings, create_again, expected)
     assert query.batch() == ["new 0", "new 1", "new 2"]
     assert query.batch() is None
 
 
 def test_topic_that_vanished_and_comes_back(store, warnings):
-    expected = "a-0: it does not exist any more; the stream would continue at offset 1"
+    expected = "a-0: it does not exist any more; the next offset to read was 1"
     query = read_and_lose(store, warnings, lambda topic: store.delete_topic("a"), expected)
     assert query.batch() == []
     assert query.batch() is None
@@ -816,7 +814,7 @@ def test_a_partition_that_is_let_go_is_a_loss(store):
     end = query.plan()
     topic.let_go(1)
     with pytest.raises(
-        OffsetOutOfRangeError, match="a-1: it does not exist any more; the stream would continue at offset 1"
+        OffsetOutOfRangeError, match="a-1: it does not exist any more; the next offset to read was 1"
     ):
         query.run(end)
     with pytest.raises(OffsetOutOfRangeError, match="a-1: it does not exist any more"):

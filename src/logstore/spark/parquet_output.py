@@ -42,11 +42,49 @@ Offsets = Mapping[str, Mapping[int, int]]
 """The next offset to read, by topic and partition."""
 
 
+class ReadOffsets(dict[str, dict[int, int]]):
+    """:data:`Offsets` with what shows that a log is not the one any more that was read up to there."""
+
+    def __init__(
+        self,
+        offsets: Offsets | None = None,
+        *,
+        topic_ids: Mapping[str, str] | None = None,
+        epochs: Offsets | None = None,
+    ) -> None:
+        super().__init__(_copied(offsets))
+        self.topic_ids = dict(topic_ids or {})
+        """The ids of the topics, where they are known."""
+        self.epochs = _copied(epochs)
+        """The leader epochs of the records before the offsets, where they are known."""
+
+    def followed_by(self, later: Offsets) -> ReadOffsets:
+        """These, and the later ones of the topics and partitions that those have."""
+        found = ReadOffsets(self, topic_ids=self.topic_ids, epochs=self.epochs)
+        known = later if isinstance(later, ReadOffsets) else ReadOffsets(later)
+        for topic, partitions in known.items():
+            topic_id = found.topic_ids.pop(topic, None)
+            if topic in known.topic_ids:
+                if topic_id not in (None, known.topic_ids[topic]):  # deleted, and created again
+                    found[topic], found.epochs[topic] = {}, {}
+                found.topic_ids[topic] = known.topic_ids[topic]
+            found.setdefault(topic, {}).update(partitions)
+            kept = {
+                each: epoch for each, epoch in found.epochs.get(topic, {}).items() if each not in partitions
+            }
+            found.epochs[topic] = kept | known.epochs.get(topic, {})
+        return found
+
+
+def _copied(offsets: Offsets | None) -> dict[str, dict[int, int]]:
+    return {topic: dict(partitions) for topic, partitions in (offsets or {}).items()}
+
+
 class Committed(NamedTuple):
     """The commit file of a batch."""
 
     number: int
-    offsets: dict[str, dict[int, int]]
+    offsets: ReadOffsets
     """The next offset to read of each partition; empty if a streaming query keeps that in its checkpoint."""
     query_id: str | None
     """The id of the streaming query that wrote it; None for :meth:`ParquetOutput.commit`."""
@@ -79,17 +117,19 @@ class ParquetOutput:
         return self._read(numbers[-1])
 
     @property
-    def offsets(self) -> dict[str, dict[int, int]]:
+    def offsets(self) -> ReadOffsets:
         """The next offset to read of each partition, according to the newest batch; empty before the first
         batch."""
         last = self.last()
-        return {} if last is None else last.offsets
+        return ReadOffsets() if last is None else last.offsets
 
     def commit(self, rows: DataFrame, offsets: Offsets, *, after: int | None = None) -> int:
         """Write the rows and the next offsets to read, in one atomic step. Returns the number of the batch.
         Topics that ``offsets`` does not name keep their offsets.
 
         Args:
+            offsets: those of :func:`new_records` say more than numbers: by them the next call finds that a
+                log was cut since, or a topic created again.
             after: the number of the batch that the rows follow (``last().number``, -1 for none). Default: the
                 newest.
 
@@ -105,10 +145,8 @@ class ParquetOutput:
         previous = -1 if last is None else last.number
         if after is not None and after != previous:
             raise RetriableError(f"the newest batch of {self.path} is {previous} by now, not {after}")
-        merged = {topic: dict(partitions) for topic, partitions in (last.offsets if last else {}).items()}
-        for topic, partitions in offsets.items():
-            merged.setdefault(topic, {}).update(partitions)
-        self._commit(rows, Committed(previous + 1, merged, None))
+        before = ReadOffsets() if last is None else last.offsets
+        self._commit(rows, Committed(previous + 1, before.followed_by(offsets), None))
         return previous + 1
 
     def write_batch(self, rows: DataFrame, batch_id: int) -> None:
@@ -142,7 +180,7 @@ class ParquetOutput:
                 "there already. Continue with the newest checkpoint, or begin with a new one and a new output"
             )
         if batch_id == previous + 1:
-            self._commit(rows, Committed(batch_id, {}, query_id))
+            self._commit(rows, Committed(batch_id, ReadOffsets(), query_id))
 
     # Files
 
@@ -165,11 +203,10 @@ class ParquetOutput:
             commit = json.loads(data)
             if commit["version"] != _VERSION or commit["batch"] != number:
                 raise ValueError("another version, or batch")
-            offsets = {
-                topic: {int(partition): int(offset) for partition, offset in partitions.items()}
-                for topic, partitions in commit["offsets"].items()
-            }
-            return Committed(number, offsets, commit["query"])
+            topic_ids = {str(topic): str(topic_id) for topic, topic_id in commit.get("topic_ids", {}).items()}
+            offsets, epochs = _numbers_of(commit["offsets"]), _numbers_of(commit.get("epochs", {}))
+            known = ReadOffsets(offsets, topic_ids=topic_ids, epochs=epochs)
+            return Committed(number, known, commit["query"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptionError(f"is not the commit of batch {number}: {error!r}", path=path) from None
 
@@ -191,6 +228,8 @@ class ParquetOutput:
             "version": _VERSION,
             "batch": committed.number,
             "offsets": committed.offsets,
+            "topic_ids": committed.offsets.topic_ids,
+            "epochs": committed.offsets.epochs,
             "query": committed.query_id,
         }
         for entry in self._files.list_directory(staged):
@@ -229,6 +268,14 @@ class ParquetOutput:
             if removals.count:
                 told = (self.path, removals.count, removals.size_bytes, reason)
                 inform("%s: removed %d files, %d bytes: %s", *told)
+
+
+def _numbers_of(parsed: Any) -> Offsets:
+    """By topic and partition."""
+    return {
+        topic: {int(partition): int(number) for partition, number in partitions.items()}
+        for topic, partitions in parsed.items()
+    }
 
 
 def _remove_tree(files: Files, path: str) -> None:

@@ -18,7 +18,7 @@ no ``topics`` but the options of the start; it is the same each time, and contai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -29,6 +29,7 @@ from logstore.spark.origins.origin import Bounds
 VERSION: Final = 1
 """The version of the JSON."""
 _SHOWN: Final = 200  # characters of a bad offset in its error
+_NAMED_LOSSES: Final = 5  # in an error; a store may have thousands of partitions
 
 
 Offsets = Mapping[TopicPartition, int]
@@ -64,6 +65,12 @@ class Loss(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.partition}: {self.reason}"
+
+
+def named_losses(losses: Sequence[Loss]) -> str:
+    """Some of them, in one line."""
+    named = "; ".join(str(loss) for loss in losses[:_NAMED_LOSSES])
+    return f"{named}; and {len(losses) - _NAMED_LOSSES} more" if len(losses) > _NAMED_LOSSES else named
 
 
 # JSON -------------------------------------------------------------------------------------------------------
@@ -251,14 +258,13 @@ def is_another(topic: str, then: Mapping[str, str], now: Mapping[str, str]) -> b
 
 
 def _vanished(partition: TopicPartition, offset: int) -> Loss:
-    return Loss(partition, f"it does not exist any more; the stream would continue at offset {offset}")
+    return Loss(partition, f"it does not exist any more; the next offset to read was {offset}")
 
 
 def _created_again(partition: TopicPartition, offset: int) -> Loss:
     return Loss(
         partition,
-        "its topic was deleted and created again; in the old one the stream would continue at offset "
-        f"{offset}",
+        f"its topic was deleted and created again; in the old one the next offset to read was {offset}",
     )
 
 
@@ -267,18 +273,16 @@ def _deleted(partition: TopicPartition, first: int, stop: int) -> Loss:
 
 
 def _cut(partition: TopicPartition, stop: int, end: int) -> Loss:
-    return Loss(
-        partition, f"it was cut: the stream knows records up to offset {stop - 1}, but it ends at {end}"
-    )
+    return Loss(partition, f"it was cut: records were read up to offset {stop - 1}, but it ends at {end}")
 
 
 def _parted(partition: TopicPartition, stop: int, at: int) -> Loss:
     if at < stop:
         gone = f"it was cut at offset {at}, and others took the place of the records up to offset {stop - 1}"
-        return Loss(partition, f"{gone} that the stream knows")
+        return Loss(partition, f"{gone} that were read")
     return Loss(
         partition,
-        f"it has another record at offset {stop - 1} than the stream knows, as a log of an older copy has, "
+        f"it has another record at offset {stop - 1} than was read, as a log of an older copy has, "
         "and it is unknown which others",
     )
 

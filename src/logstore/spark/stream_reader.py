@@ -22,8 +22,8 @@ from pyspark.sql.streaming.datasource import (
 from logstore.clock import Clock, SystemClock
 from logstore.errors import OffsetOutOfRangeError, UnknownTopicError
 from logstore.model import TopicPartition
+from logstore.spark.comparing import compared, epochs_of
 from logstore.spark.origins.choice import origin_of
-from logstore.spark.origins.origin import ReadUpTo
 from logstore.spark.positions import LATEST, Subscription, resolve, starting_limit
 from logstore.spark.range_reader import RangeReader
 from logstore.spark.ranges import ReadTask, Span, divide
@@ -33,10 +33,9 @@ from logstore.spark.stream_offsets import (
     StreamOffset,
     format_offset,
     initial_json,
-    is_another,
     is_further,
     limited_ends,
-    moved_ends,
+    named_losses,
     next_begins,
     next_offset,
     parse_offset,
@@ -58,7 +57,6 @@ _STARTING: Final = (
     "startingOffsetsByTimestampStrategy",
     "startingOffsets",
 )
-_NAMED_LOSSES: Final = 5  # in an error; a store may have thousands of partitions
 
 
 class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -142,15 +140,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if last is None:
             begins = self._first_begins(seen, missing)
         else:
-            seen = self._compared(
-                seen, last, {p: end for p, end in last.ends.items() if _has_moved(p, end, seen)}
-            )
+            seen = compared(self._origin, seen, last, last.ends)
             begins, gone = self._next_begins(last, seen, missing)
         self._seen = seen
         ends = self._ends(begins, seen, limit)
-        following = next_offset(
-            last, begins, ends, seen, gone, self._epochs(last or StreamOffset(), begins, ends)
-        )
+        epochs = epochs_of(self._origin, seen, last or StreamOffset(), begins, ends)
+        following = next_offset(last, begins, ends, seen, gone, epochs)
         if last is not None and not is_further(last, following):
             return start
         return format_offset(following)
@@ -169,33 +164,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]  # others are being deleted
         bounds = self._origin.bounds_of(there, self._reader.isolation)
         return Seen(bounds, {topic: known for topic, known in topic_ids.items() if known is not None})
-
-    def _compared(self, seen: Seen, known: StreamOffset, ends: Mapping[TopicPartition, int]) -> Seen:
-        """With where logs have parted from what the stream knows of them up to ``ends``."""
-        read = _read_up_to(known, ends, seen)
-        parted = {
-            each: offset
-            for each, offset in (self._origin.parted(read) if read else {}).items()
-            if offset < seen.bounds[each].end or read[each].offset <= seen.bounds[each].end
-        }
-        return seen._replace(parted=parted)
-
-    def _epochs(
-        self, last: StreamOffset, begins: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int]:
-        """The leader epochs of the records before the ends that have moved. If a log was cut since it was
-        compared with what the stream knows, that one's is kept: the next trigger compares them again."""
-        seen = self._seen
-        moved = {each: end for each, end in moved_ends(last, begins, ends).items() if end}
-        found = self._origin.epochs_before(moved) if moved else {}
-        goes_on = {
-            each: begins[each] for each in moved.keys() - seen.parted if begins[each] == last.ends.get(each)
-        }
-        read = _read_up_to(last, goes_on, seen)
-        changed = {each: up_to for each, up_to in read.items() if up_to.epoch != found.get(each)}
-        for each in self._origin.parted(changed) if changed else {}:
-            found[each] = changed[each].epoch
-        return found
 
     def _first_begins(self, seen: Seen, missing: list[str]) -> dict[TopicPartition, int]:
         if missing:
@@ -251,9 +219,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if planned is None:
             return []
         ranges = ranges_between(last, planned)
-        seen = self._compared(
-            self._look(ranges), planned, {each: wanted.stop for each, wanted in ranges.items()}
-        )
+        stops = {each: wanted.stop for each, wanted in ranges.items()}
+        seen = compared(self._origin, self._look(ranges), planned, stops)
         found, losses = readable_ranges(ranges, planned.topic_ids, seen)
         self._report(losses)
         spans = [Span(partition, wanted.start, wanted.stop) for partition, wanted in found.items()]
@@ -280,11 +247,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             OffsetOutOfRangeError: there are losses, and ``failOnDataLoss`` is true.
         """
         if losses and self._fails:
-            named = "; ".join(str(loss) for loss in losses[:_NAMED_LOSSES])
-            more = f"; and {len(losses) - _NAMED_LOSSES} more" if len(losses) > _NAMED_LOSSES else ""
             raise OffsetOutOfRangeError(
-                f"records of {self._origin} that the stream has not read are lost, or may be: {named}{more}. "
-                "Restart it with failOnDataLoss=false to continue with the rest"
+                f"records of {self._origin} that the stream has not read are lost, or may be: "
+                f"{named_losses(losses)}. Restart it with failOnDataLoss=false to continue with the rest"
             )
         for loss in losses:
             self._warn_once(loss, f"{loss} ({self._origin}); the stream continues (failOnDataLoss=false)")
@@ -293,23 +258,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if about not in self._warned:
             self._warned.add(about)
             warn("%s", text)
-
-
-def _read_up_to(
-    known: StreamOffset, ends: Mapping[TopicPartition, int], seen: Seen
-) -> dict[TopicPartition, ReadUpTo]:
-    """Up to where the stream knows logs, of topics that are still the same."""
-    return {
-        each: ReadUpTo(end, known.epochs[each])
-        for each, end in ends.items()
-        if each in known.epochs
-        and each in seen.bounds
-        and not is_another(each.topic, known.topic_ids, seen.topic_ids)
-    }
-
-
-def _has_moved(partition: TopicPartition, end: int, seen: Seen) -> bool:
-    return partition in seen.bounds
 
 
 class Pace:
