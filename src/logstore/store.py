@@ -11,7 +11,7 @@ import re
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import UUID
@@ -209,7 +209,18 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             if TRANSACTIONS_TOPIC in names and _is_own(directory, TRANSACTIONS_TOPIC):
                 self._finish_transactions(directory)
             if not directory.was_clean and (OFFSETS_TOPIC in names or SHARE_STATE_TOPIC in names):
-                self._set_offsets_back(directory, names)
+                logs = directory.logs()
+                self._set_groups_back(
+                    directory, {log.partition: log.log_end_offset for log in logs if log.role is Role.ALONE}
+                )
+            this = weakref.ref(self)
+
+            def set_back(partition: TopicPartition, end_offset: int) -> None:
+                store = this()
+                if store is not None:
+                    store._set_groups_back(directory, {partition: end_offset})
+
+            directory.context.lost_ends.append(set_back)
 
     @property
     def path(self) -> str:
@@ -961,10 +972,12 @@ class Store(BoundToProcess, Mapping[str, Topic]):
                 self._committed = CommittedOffsets(self._directory)
             return self._committed
 
-    def _set_offsets_back(self, directory: LogDirectory, names: Container[str]) -> None:
-        """After a crash: see :meth:`.CommittedOffsets.set_back`. Of a log that is one of several replicas,
-        another one may have what is missing here."""
-        ends = {log.partition: log.log_end_offset for log in directory.logs() if log.role is Role.ALONE}
+    def _set_groups_back(self, directory: LogDirectory, ends: Mapping[TopicPartition, int]) -> None:
+        """After a crash, and where a log was cut: see :meth:`.CommittedOffsets.set_back`. Of a log that is
+        one of several replicas, another one may have what is missing here."""
+        names = directory.catalogue
+        if OFFSETS_TOPIC not in names and SHARE_STATE_TOPIC not in names:
+            return
         broker = self._open_broker(directory)
         try:
             if OFFSETS_TOPIC in names and _is_own(directory, OFFSETS_TOPIC):

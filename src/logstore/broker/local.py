@@ -271,13 +271,19 @@ class LocalBroker:
         return () if groups is None else tuple(map(groups.describe, groups.names()))
 
     def set_share_groups_back(self, ends: Mapping[TopicPartition, int]) -> None:
-        """See :func:`.set_share_groups_back`. What cannot be done now, as on a full disk, is done before
-        anything is asked of share groups; until then they raise why."""
-        self._ends = ends
+        """See :func:`.set_share_groups_back`; also for groups that are in use. What cannot be done now, as on
+        a full disk, is done before anything is asked of them; until then they raise why."""
+        groups = self._share_groups
         try:
-            self._finish_setting_back()
+            if groups is None:
+                before = self._ends or {}
+                lower = {each: min(end, ends.get(each, end)) for each, end in before.items()}
+                self._ends = {**ends, **lower}
+                self._finish_setting_back()
+            else:
+                groups.set_back(ends)
         except LogstoreError as error:
-            warn("queues cannot be used yet: they say something of records that a crash took: %s", error)
+            warn("queues cannot be used yet: they say something of records that were lost: %s", error)
 
     def _finish_setting_back(self) -> None:
         """

@@ -11,8 +11,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from logstore.broker.share.stored import ShareState
-from logstore.broker.storing.share_groups import cut_back
+from logstore.broker.share.stored import ShareState, cut_back
 from logstore.broker.storing.shares import ShareStorage
 from logstore.clock import Clock
 from logstore.exchange.place import Place

@@ -631,7 +631,11 @@ class LogDirectory:
         with self._own_lock():
             topic = self.topic(partition.topic)
             self._check_held(partition)
-            return self._open.reopen(partition, topic, accept_loss=accept_loss)
+            log = self._open.reopen(partition, topic, accept_loss=accept_loss)
+            end_offset = log.log_end_offset
+        if log.role is Role.ALONE:
+            self.context.tell_lost_end(partition, end_offset)
+        return log
 
     # End
 

@@ -547,9 +547,9 @@ class Log(CheckableLog):
         Batches are dropped whole: if ``offset`` lies inside one, its records below ``offset`` go too. An
         ``offset`` below the first segment empties the log.
 
-        Groups and queues stay where they are: one that is above the new end does not get what is appended
-        below that. Set a group back with ``store.groups().reset``, and forget what a queue has done with
-        :meth:`.Store.delete_queue`.
+        Groups and queues of the store that are above the new end go back to it, durably, as after a crash:
+        they get what is appended there. Not in the directory of a node, whose groups may be elsewhere. Cost:
+        some fsyncs; 6 µs for each offset that is committed in the store, 7 µs for each state of a queue.
 
         Raises:
             UsageError: the store is a node, which leads the partition: all replicas would lose the records.

@@ -413,12 +413,13 @@ class CommittedOffsets:
 
     def set_back(self, end_of: Callable[[TopicPartition], int | None]) -> None:
         """Set offsets back that are above the ends of their logs, durably. A power cut may take records that
-        were not flushed and leave the offset behind them. Other records would then come below it, and the
-        group would never read them. So it is called before anything is appended. What cannot be done now, as
-        on a full disk, is done before anything is asked of offsets; until then they raise why.
+        were not flushed and leave the offset behind them, and so may who cuts a log. Other records would then
+        come below it, and the group would never read them. So after a crash it is called before anything is
+        appended. What cannot be done now, as on a full disk, is done before anything is asked of offsets;
+        until then they raise why.
 
         Args:
-            end_of: the log end offset of a partition; None if it is not known.
+            end_of: the log end offset of a partition; None if it is not known, or not to be looked at.
 
         Cost: reads what is committed, 6 µs for each offset; an fsync if an offset is set back.
 
@@ -426,7 +427,9 @@ class CommittedOffsets:
             CorruptionError, UnsupportedVersionError: the offsets cannot be read.
             StorageError: the disk refused.
         """
-        self._end_of = end_of
+        with self._setting_back:
+            before = self._end_of  # what could not be done yet
+            self._end_of = end_of if before is None else partial(_lower_end, before, end_of)
         self.finish_setting_back()
 
     def finish_setting_back(self) -> None:
@@ -529,6 +532,14 @@ class CommittedOffsets:
         found = self._of(group)
         if found is not None:
             found.change(lambda table: _without_consumer_group(table, group))
+
+
+def _lower_end(
+    one: Callable[[TopicPartition], int | None],
+    other: Callable[[TopicPartition], int | None],
+    partition: TopicPartition,
+) -> int | None:
+    return min((end for end in (one(partition), other(partition)) if end is not None), default=None)
 
 
 def _without_classic_group(table: OffsetTable, group: str) -> list[Row]:

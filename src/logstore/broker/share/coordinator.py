@@ -42,7 +42,7 @@ from logstore.broker.share.requests import (
     SharePartitionState,
     TopicIdPartition,
 )
-from logstore.broker.share.stored import ShareState
+from logstore.broker.share.stored import ShareState, cut_back, is_above
 from logstore.errors import CorruptionError, LogstoreError, StorageError, UnknownTopicError, UsageError
 from logstore.format.messages.share_records import ShareKey
 from logstore.logdir.catalogue import TopicEntry
@@ -483,6 +483,26 @@ class ShareCoordinator:
         if group is not None and group.members and group.config is not None:
             topics = {topic for member in group.members.values() for topic in member.topics}
             self._hold_locked(group, self._entries(topics, waits_for_topics=True), group.config)
+
+    def set_back(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Take back what groups know of records above the ends of logs that were cut there. What workers
+        have of it is given again.
+
+        Raises:
+            LogstoreError: of some groups it could not be stored yet.
+        """
+        topics = {entry.topic_id: entry.name for entry in self._directory.topics()}
+        with self._lock:
+            cut = {}
+            for key, state in self._stored.items():
+                end = ends.get(TopicPartition(topics.get(key.topic_id, ""), key.partition))
+                if end is not None and is_above(state, end):
+                    cut[key] = cut_back(state, end)
+            self._storage.write(cut.items(), flush=True)
+            self._stored.update(cut)
+        for held in self._all_held():
+            if held.is_current and held.partition in ends:
+                held.set_back(ends[held.partition])
 
     def forget_topic(self, topic_id: uuid.UUID) -> ErrorCode:
         """A topic was deleted: what groups know of its records goes, too."""

@@ -67,6 +67,9 @@ _READ_AS: Final[dict[int, RecordState]] = {
 }
 
 
+_NOT_CUT: Final = 2**63
+
+
 class ShareStorage(Protocol):
     """Where the states of records are kept."""
 
@@ -137,6 +140,8 @@ class HeldPartition:
         self._lock = threading.Lock()
         self._ended = ErrorCode.NONE
         self._bury_from_ms = -NEVER
+        self._cut_at = _NOT_CUT
+        """Where the log was cut, if that is still to be noted: it may have grown since."""
         self._stretch: Stretch | None = None
         """What was read last, and not all of it taken."""
         self._record_bytes = _RECORD_BYTES
@@ -182,6 +187,19 @@ class HeldPartition:
         self.end(code)
         with self._lock:
             pass
+
+    def set_back(self, end: int) -> None:
+        """The log was cut at ``end``: other records come there, and nobody has had those.
+
+        Raises:
+            LogstoreError: it could not be stored; it is before anything else is done here.
+        """
+        with self._lock:
+            self._stretch = None
+            self._cut_at = min(end, self._cut_at)
+            if not self.has_ended:
+                self._keep_up_locked(self._directory.log(self.partition))
+        self.wake()
 
     # Taking
 
@@ -328,11 +346,12 @@ class HeldPartition:
         records = self._records
         if deleted := records.plan_deleted(log.log_start_offset):
             records.apply(deleted)
-        end, old_end = log.log_end_offset, records.end_offset
+        end, old_end = min(log.log_end_offset, self._cut_at), records.end_offset
         if old_end > end:
             again = _stored(Span(end, old_end - 1, RecordState.AVAILABLE))
             self._storage.write([(self.key, ShareChange(min(records.start_offset, end), (again,)))])
             records.cut(end)
+        self._cut_at = _NOT_CUT
 
     # Burying
 

@@ -113,3 +113,19 @@ def apply_change(state: ShareState, change: ShareChange) -> ShareState:
         start,
         combine(start, state.batches, change.batches),
     )
+
+
+def cut_back(state: ShareState, end: int) -> ShareState:
+    """Without what it says of offsets from ``end`` on."""
+    kept = [
+        each._replace(last_offset=min(each.last_offset, end - 1))
+        for each in state.batches
+        if each.first_offset < end
+    ]
+    start = min(state.start_offset, end)
+    return state._replace(start_offset=start, batches=combine(start, kept, ()))
+
+
+def is_above(state: ShareState, end: int) -> bool:
+    """Whether it says something of offsets from ``end`` on."""
+    return state.start_offset > end or any(each.last_offset >= end for each in state.batches)

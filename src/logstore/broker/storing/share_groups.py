@@ -10,7 +10,7 @@ from logstore.broker.records.durable import when_all_durable
 from logstore.broker.share.coordinator import ShareCoordinator
 from logstore.broker.share.held import NO_LIMIT, records_of, state_of
 from logstore.broker.share.requests import DescribedShareGroup, Done, SharePartitionState
-from logstore.broker.share.stored import ShareState, combine
+from logstore.broker.share.stored import ShareState, cut_back, is_above
 from logstore.broker.storing.shares import ShareStorage
 from logstore.errors import CorruptionError, LogstoreError, StorageError
 from logstore.format.messages.share_records import ShareKey
@@ -99,22 +99,6 @@ def set_share_groups_back(directory: LogDirectory, ends: Mapping[TopicPartition,
         inform("%s: set back to offset %d, the end of the log after a crash", key, end)
     if changes:
         storage.write(changes, flush=True)
-
-
-def cut_back(state: ShareState, end: int) -> ShareState:
-    """Without what it says of offsets from ``end`` on."""
-    kept = [
-        each._replace(last_offset=min(each.last_offset, end - 1))
-        for each in state.batches
-        if each.first_offset < end
-    ]
-    start = min(state.start_offset, end)
-    return state._replace(start_offset=start, batches=combine(start, kept, ()))
-
-
-def is_above(state: ShareState, end: int) -> bool:
-    """Whether it says something of offsets from ``end`` on."""
-    return state.start_offset > end or any(each.last_offset >= end for each in state.batches)
 
 
 def _when_durable(directory: LogDirectory, numbers: Iterable[int], done: Done[ErrorCode]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from logstore import build
@@ -10,6 +11,7 @@ from logstore.clock import Clock, SystemClock
 from logstore.config import StoreConfig, check_store_config
 from logstore.files import Files, OsFiles, open_file_limit
 from logstore.lock import ForkFlag
+from logstore.model import TopicPartition
 from logstore.partition.segments.batch_cache import BatchCache
 from logstore.partition.segments.segment import OpenSegments
 from logstore.partition.state.home import LogHome
@@ -36,6 +38,14 @@ class LogContext:
     fork_flag: ForkFlag = field(default_factory=ForkFlag.watch)
     lines: Lines = field(default_factory=Lines)
     """What is told of a log when its lock is free."""
+    lost_ends: list[Callable[[TopicPartition, int], None]] = field(default_factory=list)
+    """Who is told that a log that is alone has lost its end, and from which offset on other records come. Not
+    while the directory is opened: its opener looks at all logs."""
+
+    def tell_lost_end(self, partition: TopicPartition, end_offset: int) -> None:
+        """Tell them. The caller has no lock of the log."""
+        for tell in self.lost_ends:
+            tell(partition, end_offset)
 
 
 def make_context(

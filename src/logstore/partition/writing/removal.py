@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 
 from logstore.errors import OffsetOutOfRangeError, StorageError, UsageError
-from logstore.model import TopicPartition
+from logstore.model import Role, TopicPartition
 from logstore.partition.arguments import check_offset
 from logstore.partition.state.context import LogContext
 from logstore.partition.writing.core import bytes_of
@@ -95,6 +95,7 @@ class Removal:
             if offset >= core.log_end_offset:
                 core.cut_epochs()
                 return False
+            is_alone = core.role is Role.ALONE
             now_ms, reason = self._context.clock.now_ms(), f"truncate_to({offset})"
             if offset < core.segments[0].base_offset:
                 self.schedule_locked(core.start_over(offset, None, now_ms, reason))
@@ -103,7 +104,9 @@ class Removal:
             self._durability.flush_now_locked()
             self._durability.checkpoint_if_rolled()  # a gap above the recovery point looks like loss
             self._waits.notify(core.view)
-            return True
+        if is_alone:
+            self._context.tell_lost_end(self._partition, offset)
+        return True
 
     def truncate_fully_and_start_at(self, offset: int, *, log_start_offset: int | None = None) -> None:
         """See :meth:`.Log.truncate_fully_and_start_at`."""
@@ -117,6 +120,9 @@ class Removal:
             self._gathering.rows.clear()
             self.schedule_locked(core.start_over(offset, log_start_offset, now_ms, reason))
             self._waits.notify(core.view)
+            is_alone = core.role is Role.ALONE
+        if is_alone:
+            self._context.tell_lost_end(self._partition, offset)
 
     # Files
 

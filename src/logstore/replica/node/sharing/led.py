@@ -33,8 +33,7 @@ from logstore.broker.share.requests import (
     TopicIdPartition,
 )
 from logstore.broker.share.states import RecordState
-from logstore.broker.share.stored import ShareChange, ShareState
-from logstore.broker.storing.share_groups import cut_back, is_above
+from logstore.broker.share.stored import ShareChange, ShareState, cut_back, is_above
 from logstore.errors import LogstoreError
 from logstore.format.messages.share_records import UNCHANGED, ShareBatch, ShareKey
 from logstore.logdir.directory import LogDirectory
