@@ -118,6 +118,14 @@ class TestProduce:
         outcome = rig.now(pending).partitions[0]
         assert (outcome.error, outcome.base_offset) == (ErrorCode.REQUEST_TIMED_OUT, 0)
 
+    def test_who_waits_for_the_disk_is_told_that_the_topic_was_deleted(self, rig):
+        """Not that the disk fails, of which the log of the program would warn."""
+        pending = rig.ask(batch_of([b"a"], rig.clock.now_ms()), acks=ACKS_ALL)
+        rig.directory.delete_topic("t")
+        outcome = rig.now(pending).partitions[0]
+        assert outcome.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert outcome.message == "t-0 was deleted before the batch was durable"
+
     def test_a_topic_may_choose_that_all_does_not_flush(self):
         rig = Rig(acks_all_durable=False)
         assert rig.produce(b"a", acks=ACKS_ALL).error is ErrorCode.NONE

@@ -225,16 +225,19 @@ class _Acknowledgement:
         try:
             log.when(
                 next_offset,
-                lambda is_durable: self._note(number, is_durable),
+                lambda is_durable: self._note(number, log, is_durable),
                 isolation=Isolation.DURABLE,
                 flush=True,
             )
         except LogstoreError as error:
             self._finish(number, code_of(error), str(error))
 
-    def _note(self, number: int, is_durable: bool) -> None:
+    def _note(self, number: int, log: Log, is_durable: bool) -> None:
         if is_durable:
             self._finish(number, NONE, None)
+        elif log.writer.guard.is_removed:  # no fault of the disk
+            what = f"{log.partition} was deleted before the batch was durable"
+            self._finish(number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
         else:
             what = "the log was closed, or could not be flushed; the batch may not survive a power cut"
             self._finish(number, ErrorCode.KAFKA_STORAGE_ERROR, what)
