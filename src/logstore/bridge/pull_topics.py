@@ -17,7 +17,7 @@ from logstore.bridge.followed_topics import FollowedTopics
 from logstore.bridge.pace import Pace
 from logstore.bridge.partition_copy import CopyCounts, PartitionCopy
 from logstore.bridge.progress import NOT_ASKED, PartitionProgress, PullProgress
-from logstore.bridge.trouble import OneRun, Trouble, is_denied
+from logstore.bridge.trouble import OneRun, Trouble, is_denied, is_no_login
 from logstore.broker.records.looking_up import INTERNAL_TOPICS
 from logstore.broker.requests import FetchedPartition
 from logstore.connected import RemoteStore
@@ -372,7 +372,7 @@ class PullBridge:
                 self._refresh_at = 0.0
             elif copy is not None and self._may_pass(error) and not self._stopping.is_set():
                 self._let_rest(copy, error)
-            elif not self._is_standby or not isinstance(error, (UsageError, CorruptionError)):
+            elif not self._is_standby or not _is_of_topic(error):
                 raise
             elif isinstance(error, UnknownTopicError):  # the next look tells whether it was deleted
                 for copy in self._copies_of(name):
@@ -478,6 +478,11 @@ def _why_not_all(stopped: Mapping[str, LogstoreError]) -> str | None:
     name = min(stopped)
     others = f"; and {len(stopped) - 1} more" if len(stopped) > 1 else ""
     return f"topic {name!r} is not copied: {stopped[name]}{others}"
+
+
+def _is_of_topic(error: LogstoreError) -> bool:
+    """Whether one topic is to blame, so that the others can be copied all the same."""
+    return isinstance(error, (UsageError, CorruptionError)) and not is_no_login(error)
 
 
 def _tell_end(name: str, error: LogstoreError) -> None:
