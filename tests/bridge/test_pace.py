@@ -13,6 +13,7 @@ from logstore.bridge.pace import LEAST_BYTES, Pace
 from logstore.broker.pending import Promise, wait_for
 from logstore.wire.remote.broker import RemoteBroker
 from tests.bridge.test_pull import Ends, wait_until
+from tests.interop.cutting import CuttingProxy
 
 MOST = 50 * 2**20
 LIMIT_MS = 30_000
@@ -113,6 +114,30 @@ def test_a_pull_over_a_slow_line(ends, monkeypatch):
     with logstore.connect(ends.listener.address, request_timeout_ms=300) as remote:
         assert bridge.pull(remote, ends.store, "t").run(until_end=True).lag == 0
     assert ends.store["t"][0].log_end_offset == source[0].log_end_offset
+
+
+def test_a_pull_over_a_line_that_breaks(ends):
+    """After some bytes each time: who asks for as much again does not get it. Also of several partitions, of
+    which some do not get into an answer. 2 s."""
+    source = ends.cluster.create_topic("t", partitions=4)
+    for number in range(80):
+        source[number % 4].extend([bytes(1_000)] * 10)
+    line = CuttingProxy(1, longest_bytes=200_000)
+    settings = {"request_timeout_ms": 3_000, "retry_backoff_ms": 5, "reconnect_backoff_ms": 5}
+    with ends.cluster.listen("127.0.0.1:0", advertised=f"127.0.0.1:{line.port}") as listener:
+        line.target_port = int(listener.address.rpartition(":")[2])
+        with logstore.connect(f"127.0.0.1:{line.port}", **settings) as remote:
+            pull = bridge.pull(remote, ends.store, "t")
+            too_late = threading.Timer(20, pull.stop)
+            too_late.start()
+            line.is_calm = False
+            assert pull.run(until_end=True).lag == 0
+            line.is_calm = True
+            too_late.cancel()
+    line.close()
+    assert line.cut_count < 500
+    for here, there in zip(ends.store["t"], source, strict=True):
+        assert here.log_end_offset == there.log_end_offset
 
 
 def test_a_wait_for_records_is_no_slow_line(ends, monkeypatch):

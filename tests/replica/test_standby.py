@@ -568,6 +568,28 @@ def test_a_standby_that_ends_says_what_to_do(leader, copy, caplog):
     assert "When that is mended, close() the standby, and follow again" in caplog.text
 
 
+def test_no_topic_is_to_blame_for_a_password_that_was_changed(leader, copy, caplog, monkeypatch):
+    """It is a fetch that is refused first, and then nothing is copied: the warning says what to do. 0.7 s."""
+    monkeypatch.setattr("logstore.bridge.pull_topics.REFRESH_MS", 60_000)
+    leader.create_topic("u")
+    leader.users.set_password("standby", "old")
+    login = Sasl(username="standby", password="old")
+    listener = leader.listen("127.0.0.1:0", sasl_enabled_mechanisms="SCRAM-SHA-256")
+    with replica.follow(copy, listener.address, sasl=login, request_timeout_ms=5_000) as standby:
+        eventually(lambda: values(copy, "t") == [b"1", b"2"])
+        leader.users.set_password("standby", "new")
+        listener.close()
+        with leader.listen(listener.address, sasl_enabled_mechanisms="SCRAM-SHA-256"):
+            failure = eventually(lambda: standby.failure)
+            assert str(failure).startswith(f"{listener.address}: the broker refuses user 'standby'")
+            assert standby.progress.stopped == {}
+            assert standby.progress.trouble == str(failure), "the copy would look complete"
+            standby.promote()
+            assert "promoted before all was copied, as far as is known: the copy had ended" in caplog.text
+    assert "is not copied" not in caplog.text
+    assert caplog.text.count("When that is mended, close() the standby, and follow again") == 1
+
+
 def test_a_partition_that_nobody_leads_holds_up_no_others(tmp_path, copy, caplog):
     """Costs 3 s."""
     cluster = Cluster(tmp_path / "cluster")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from logstore.arguments import shown
@@ -45,6 +45,8 @@ LATE_SECONDS: Final = 1.0
 """How long after a topic was made or has grown at the cluster a broker of it may not know of that yet."""
 _LOOK_SECONDS: Final = 0.2
 """How often who waits for an answer looks whether the bridge is told to end."""
+_MOOT_SECONDS: Final = 0.05
+"""The same for whether an answer is moot: less than it takes until the question is asked again."""
 _LAST_SECONDS: Final = 1.0
 """How long it waits on then: an answer that is on its way is worth that."""
 _PARTITION_MS: Final = 5_000
@@ -126,13 +128,16 @@ class ClusterQuestions:
         """Grows when a connection to a broker breaks. One that has restarted may have lost records."""
         return self._broker.broken_count
 
-    def _wait(self, pending: Pending[T], seconds: float) -> T | None:
-        """None if there is no answer in time."""
+    def _wait(
+        self, pending: Pending[T], seconds: float, is_moot: Callable[[], bool] | None = None
+    ) -> T | None:
+        """None if there is no answer in time, or nobody wants it any more (``is_moot``)."""
         deadline, is_told = time.monotonic() + seconds, False
+        look_seconds = _LOOK_SECONDS if is_moot is None else _MOOT_SECONDS
         while True:
             left = deadline - time.monotonic()
-            found = wait_for(pending, min(left, _LOOK_SECONDS))
-            if found is not None or left <= 0:
+            found = wait_for(pending, min(left, look_seconds))
+            if found is not None or left <= 0 or (is_moot is not None and is_moot()):
                 return found
             if self._stopping.is_set() and not is_told:
                 is_told, deadline = True, min(deadline, time.monotonic() + _LAST_SECONDS)
@@ -240,13 +245,24 @@ class ClusterQuestions:
         return found
 
     def fetch(
-        self, partitions: Sequence[FetchPartition], max_wait_ms: int, max_bytes: int
+        self,
+        partitions: Sequence[FetchPartition],
+        max_wait_ms: int,
+        max_bytes: int,
+        is_moot: Callable[[], bool] | None = None,
     ) -> tuple[FetchedPartition, ...]:
-        """Batches of partitions, as they are in their logs. Each partition has its own error."""
+        """Batches of partitions, as they are in their logs. Each partition has its own error.
+
+        Args:
+            is_moot: whether nobody wants the answer any more.
+
+        Raises:
+            RetriableError: there was no answer in time, or before it was moot.
+        """
         request = FetchRequest(tuple(partitions), max_wait_ms, max_bytes=max_bytes)
         pending = self._broker.fetch(request)
         try:
-            found = self._wait(pending, self.config.request_timeout_ms / 1000)
+            found = self._wait(pending, self.config.request_timeout_ms / 1000, is_moot)
             if found is None:
                 raise RetriableError(
                     f"the brokers did not answer a fetch within request_timeout_ms: {self._broker.trouble}"

@@ -227,8 +227,11 @@ class PartitionCopy:
 
     # Copying
 
-    def take(self, answer: FetchedPartition) -> None:
+    def take(self, answer: FetchedPartition, *, had_room: bool = True) -> None:
         """Append what was fetched.
+
+        Args:
+            had_room: whether the answer would have had room for more.
 
         Raises:
             OutOfOrderError: something else has appended to the log here.
@@ -244,6 +247,8 @@ class PartitionCopy:
         self._note_end(answer.high_watermark)  # first: it counts also if the disk does not take the records
         self._check_untouched()
         if self._looks_back:
+            if not (answer.data or had_room) and answer.high_watermark >= self.position:
+                return  # the last batch did not get into the answer: this comes first next time
             new = self._behind_last(answer.data)
             if new is None:
                 self.is_compared = False
@@ -320,7 +325,7 @@ class PartitionCopy:
     def is_at_end(self, answer: FetchedPartition, *, all_empty: bool) -> bool:
         """Whether all was copied that was there when the run began. Compaction may leave a gap below the high
         watermark: then there is nothing in an answer that has room for it."""
-        if not self.is_compared or self.goal is None:
+        if not self.is_compared or self._looks_back or self.goal is None:
             return False
         return self.position >= self.goal or (all_empty and answer.high_watermark >= 0)
 

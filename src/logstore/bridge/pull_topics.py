@@ -17,7 +17,7 @@ from logstore.bridge.followed_topics import FollowedTopics
 from logstore.bridge.pace import Pace
 from logstore.bridge.partition_copy import CopyCounts, PartitionCopy
 from logstore.bridge.progress import NOT_ASKED, PartitionProgress, PullProgress
-from logstore.bridge.trouble import OneRun, Trouble, is_denied
+from logstore.bridge.trouble import OneRun, Trouble, is_denied, is_no_login
 from logstore.broker.records.looking_up import INTERNAL_TOPICS
 from logstore.broker.requests import FetchedPartition
 from logstore.connected import RemoteStore
@@ -126,6 +126,8 @@ class PullBridge:
         self._refresh_at = 0.0
         self._broken_count = 0
         """Of connections, as it was when this was last looked at."""
+        self._broken_since = 0.0
+        """Since when no fetch was answered, as connections broke; 0 if the last one was answered."""
         self._misses = 0
         self._was_reached = False
         """Whether the cluster has ever answered."""
@@ -282,34 +284,50 @@ class PullBridge:
             return until_end and not self._order
         self._look_back_after_breaks()
         answers = self._fetch(order, 0 if until_end else _WAIT_MS)
-        if self._look_back_after_breaks():
+        if self._look_back_after_breaks() or answers is None:
             return False  # the answer may be another process's than the one whose log was compared
+        all_empty = not any(answer.data for answer in answers)
         for copy, answer in zip(order, answers, strict=True):
             if self._is_copied(copy):
-                self._attempt(copy.partition.topic, partial(copy.take, answer), copy)
+                take = partial(copy.take, answer, had_room=all_empty)
+                self._attempt(copy.partition.topic, take, copy)
         asked = set(order)
         left_out = [each for each in self._order if each not in asked]
         self._order = [each for each in [*_hungry_first(order, answers), *left_out] if self._is_copied(each)]
-        all_empty = not any(answer.data for answer in answers)
         pairs = zip(order, answers, strict=True)
         is_all = all(copy.is_at_end(answer, all_empty=all_empty) for copy, answer in pairs)
         return until_end and is_all and not left_out
 
-    def _fetch(self, copies: Sequence[PartitionCopy], max_wait_ms: int) -> tuple[FetchedPartition, ...]:
+    def _fetch(
+        self, copies: Sequence[PartitionCopy], max_wait_ms: int
+    ) -> tuple[FetchedPartition, ...] | None:
+        """None if a connection has broken meanwhile. It may have carried too much at a time.
+
+        Raises:
+            RetriableError: there is no answer, or connections have broken for as long as one may take.
+        """
         began = time.monotonic()
+        wanted = [each.wanted for each in copies]
         try:
-            answers = self._cluster.fetch(
-                [each.wanted for each in copies], max_wait_ms, self._pace.step_bytes
-            )
+            answers = self._cluster.fetch(wanted, max_wait_ms, self._pace.step_bytes, self._has_broken)
         except RetriableError:
             self._pace.failed()
-            raise
+            if not self._has_broken():
+                raise
+            self._broken_since = self._broken_since or began
+            if (time.monotonic() - self._broken_since) * 1000 >= self._cluster.config.request_timeout_ms:
+                raise
+            return None
+        self._broken_since = 0.0
         byte_count = sum(len(answer.data) for answer in answers)
         elapsed_ms = (time.monotonic() - began) * 1000
         if 2 * byte_count < self._pace.step_bytes:
             elapsed_ms -= max_wait_ms  # the broker may have waited for more
         self._pace.took(byte_count, elapsed_ms)
         return answers
+
+    def _has_broken(self) -> bool:
+        return self._cluster.broken_count != self._broken_count
 
     def _look_back_after_breaks(self) -> bool:
         """Whether a connection to the cluster has broken since this was asked last: each copy then looks
@@ -372,7 +390,7 @@ class PullBridge:
                 self._refresh_at = 0.0
             elif copy is not None and self._may_pass(error) and not self._stopping.is_set():
                 self._let_rest(copy, error)
-            elif not self._is_standby or not isinstance(error, (UsageError, CorruptionError)):
+            elif not self._is_standby or not _is_of_topic(error):
                 raise
             elif isinstance(error, UnknownTopicError):  # the next look tells whether it was deleted
                 for copy in self._copies_of(name):
@@ -478,6 +496,11 @@ def _why_not_all(stopped: Mapping[str, LogstoreError]) -> str | None:
     name = min(stopped)
     others = f"; and {len(stopped) - 1} more" if len(stopped) > 1 else ""
     return f"topic {name!r} is not copied: {stopped[name]}{others}"
+
+
+def _is_of_topic(error: LogstoreError) -> bool:
+    """Whether one topic is to blame, so that the others can be copied all the same."""
+    return isinstance(error, (UsageError, CorruptionError)) and not is_no_login(error)
 
 
 def _tell_end(name: str, error: LogstoreError) -> None:

@@ -31,6 +31,10 @@ class _DeniedError(UsageError):
     """The cluster does not allow something, until its ACLs are changed."""
 
 
+class _NoLoginError(UsageError):
+    """A broker refuses to let the connection in: no topic is to blame."""
+
+
 def check_answer(code: ErrorCode, what: str, message: str | None = None) -> None:
     """
     Args:
@@ -47,6 +51,8 @@ def check_answer(code: ErrorCode, what: str, message: str | None = None) -> None
     why = message or code.name
     if code in _DENIED:
         raise _DeniedError(f"{what}: the cluster does not allow it ({code.name}); its ACLs say who may")
+    if code is ErrorCode.SASL_AUTHENTICATION_FAILED:
+        raise _NoLoginError(why)
     if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise UnknownTopicError(f"{what}: the cluster has no such topic or partition, or has no longer")
     if code in RETRIABLE:
@@ -57,6 +63,11 @@ def check_answer(code: ErrorCode, what: str, message: str | None = None) -> None
 def is_denied(error: LogstoreError) -> bool:
     """Whether it says that the cluster does not allow something."""
     return isinstance(error, _DeniedError)
+
+
+def is_no_login(error: LogstoreError) -> bool:
+    """Whether it says that a broker refuses to let the connection in."""
+    return isinstance(error, _NoLoginError)
 
 
 class OneRun:

@@ -118,8 +118,10 @@ class Standby:
     @property
     def progress(self) -> PullProgress:
         """How far the copy is: of each partition its position and the leader's end, as it was last seen. Also
-        which topics cannot be copied any more, and why; and why the leader does not answer."""
-        return self._bridge.progress
+        which topics cannot be copied any more, and why; and why the leader does not answer, or why nothing is
+        copied any more."""
+        progress = self._bridge.progress
+        return progress if self._failure is None else progress._replace(trouble=str(self._failure))
 
     @property
     def failure(self) -> LogstoreError | None:
@@ -152,7 +154,7 @@ class Standby:
         if self._is_promoted:
             raise ClosedError("it was promoted before")
         self._end()
-        missing = self._bridge.what_is_missing()
+        missing = self._what_is_missing()
         names = begin_promotion(self._store, self._leader, self._names)
         promote_topics(self._store, names, self._aborted)
         end_promotion(self._store, names)
@@ -167,6 +169,13 @@ class Standby:
             len(self._aborted),
         )
         return names
+
+    def _what_is_missing(self) -> str | None:
+        missing = self._bridge.what_is_missing()
+        if self._failure is None:
+            return missing
+        ended = f"the copy had ended before: {self._failure}"
+        return ended if missing is None else f"{ended}; {missing}"
 
     def _end(self) -> None:
         self._is_ended = True

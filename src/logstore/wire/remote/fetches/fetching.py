@@ -63,12 +63,14 @@ class _Poll:
 class _ToLeader:
     """What one leader is asked."""
 
-    __slots__ = ("is_in_session", "kept", "running", "session")
+    __slots__ = ("is_in_session", "kept", "kept_at", "running", "session")
 
     def __init__(self) -> None:
         self.running: list[_Poll] = []
         self.kept: tuple[_Poll, FetchResult] | None = None
         """What a poll has brought for which no fetch waited; the last."""
+        self.kept_at = 0
+        """How many connections had broken then: behind the next one may be another process."""
         self.session = FetchSession()
         self.is_in_session = False
         """Whether a poll goes through the session now."""
@@ -94,7 +96,8 @@ class Fetching:
         with self._lock:
             leader = self._leaders.setdefault(node, _ToLeader())
             kept, leader.kept = leader.kept, None
-            if kept is not None and not kept[0].is_for(request):
+            is_old = leader.kept_at != self.cluster.dialer.broken_count
+            if kept is not None and (is_old or not kept[0].is_for(request)):
                 kept = None
             poll = None
             if kept is None:
@@ -146,7 +149,7 @@ class Fetching:
                     leader.is_in_session = False
             fetch = poll.fetch
             if result is not None and fetch is None and any(each.data for each in result.partitions):
-                leader.kept = poll, result
+                leader.kept, leader.kept_at = (poll, result), self.cluster.dialer.broken_count
         if may_repeat:
             poll.is_repeated = True
             self._ask(node, poll)
