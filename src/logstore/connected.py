@@ -37,6 +37,7 @@ from logstore.clients.offsets import PartitionName, check_partition
 from logstore.clients.producer import Partitioner, Producer
 from logstore.clients.queues.queue import Queue
 from logstore.clients.queues.status import QueueStatus, delete, statuses
+from logstore.clients.seats import Seats
 from logstore.clients.settings import (
     CONSUMER_ARGUMENTS,
     DELIVERY_SECONDS,
@@ -165,6 +166,7 @@ class RemoteStore(BoundToProcess):
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
         self._consumers: weakref.WeakSet[Consumer | Queue] = weakref.WeakSet()
         """And workers of queues."""
+        self._seats = Seats(broker)
         self._is_closed = False
 
     @property
@@ -494,6 +496,7 @@ class RemoteStore(BoundToProcess):
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
             interceptors=interceptors,
+            seats=self._seats,
         )
         self._consumers.add(consumer)
         return consumer

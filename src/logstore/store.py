@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from logstore.clients.queues.queue import Queue
     from logstore.clients.queues.status import QueueStatus
     from logstore.clients.quotas import StoreQuotas
+    from logstore.clients.seats import Seats
     from logstore.clients.settings import ConsumerConfig, ProducerConfig, QueueConfig
     from logstore.clients.transactions.status import TransactionStatus
     from logstore.clients.transform import Transform, TransformFunction
@@ -194,6 +195,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         self._client_counts: ClientCounts | None = None
         self._consumers: weakref.WeakSet[Consumer | Queue] = weakref.WeakSet()
         """And workers of queues."""
+        self._seats: Seats | None = None
         self._dropped: deque[tuple[str, str]] = deque()
         """Workers that their program has dropped: group and member. Appended to at any time, without a
         lock."""
@@ -541,14 +543,19 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             ReadOnlyError, ClosedError: the store was opened read-only, or is closed.
         """
         from logstore.clients.consumer import Consumer  # many programs never get here
+        from logstore.clients.seats import Seats
         from logstore.clients.settings import CONSUMER_ARGUMENTS, ConsumerConfig, client_of
 
         directory, group = self._writable(), plain_text(group)
         if group is not None:
             directory.check_not_of_cluster("a group does not read here", "consumer(...)")
         chosen = choose_settings(ConsumerConfig, config, settings, arguments=CONSUMER_ARGUMENTS)
+        broker = self._open_broker(directory)
+        with self._broker_lock:
+            if self._seats is None:
+                self._seats = Seats(broker)
         consumer = Consumer(
-            self._open_broker(directory).as_client(client_of(chosen)),
+            broker.as_client(client_of(chosen)),
             topics,
             partitions=partitions,
             group=group,
@@ -562,6 +569,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
             interceptors=interceptors,
+            seats=self._seats,
         )
         self._counted_clients().keep_consumer(consumer, consumer.group, consumer.counts)
         with self._broker_lock:

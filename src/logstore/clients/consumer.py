@@ -5,6 +5,7 @@ It has no thread. A call fetches what is there, and waits in the calling thread 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from datetime import datetime
 from types import TracebackType
@@ -23,6 +24,7 @@ from logstore.clients.membership import Membership
 from logstore.clients.offsets import PartitionName, check_group, check_partitions, check_topics
 from logstore.clients.polling import Polling, wake_none
 from logstore.clients.positions import NO_POSITION, Position, Positions, partition_of
+from logstore.clients.seats import Seats
 from logstore.clients.seeking import Seeking
 from logstore.clients.settings import ConsumerConfig
 from logstore.clients.subscription import SubscribedTopics
@@ -72,7 +74,9 @@ class Consumer(BoundToProcess):
         key_deserializer: DecoderChoice | None = None,
         value_deserializer: DecoderChoice | None = None,
         interceptors: Iterable[ConsumerInterceptor] = (),
+        seats: Seats | None = None,
     ) -> None:
+        """``seats``: of the consumers of the same store. Without, one that is dropped stays in its group."""
         check_isolation(isolation)
         callbacks = {"on_assigned": on_assigned, "on_revoked": on_revoked, "on_lost": on_lost}
         for name, callback in callbacks.items():
@@ -117,6 +121,7 @@ class Consumer(BoundToProcess):
         self._on_assigned, self._on_revoked = on_assigned, on_revoked
         self._on_lost = on_revoked if on_lost is None else on_lost
         self._membership: Membership | None = None
+        self._seats = seats
         if self._topics.names:
             found = self._topics.partitions()  # or there is no such topic
             if self.group is None:
@@ -124,6 +129,8 @@ class Consumer(BoundToProcess):
             else:
                 self._membership = self._commits.membership = self._new_membership(self.group, chosen)
                 self.counts.is_member = True
+                if seats is not None and self.config.group_instance_id is None:
+                    seats.keep(self, self._membership.seat)
 
     def _new_membership(self, group: str, assignors: tuple[Assignor, ...]) -> Membership:
         return Membership(
@@ -135,8 +142,8 @@ class Consumer(BoundToProcess):
             config=self.config,
             clock=self._clock,
             count_partitions=self._topics.count_partitions,
-            give_up=self._give_up,
-            take=self._take_over,
+            give_up=_weakly(self._give_up),
+            take=_weakly(self._take_over),
         )
 
     # What it reads
@@ -203,6 +210,8 @@ class Consumer(BoundToProcess):
         membership = self._membership
         if membership is None:
             return True
+        if self._seats:
+            self._seats.give_back()
         while membership.step():
             pass
         return membership.is_member
@@ -710,6 +719,18 @@ class Consumer(BoundToProcess):
     def __repr__(self) -> str:
         of = "" if self.group is None else f" of group {self.group!r}"
         return f"<Consumer{of}: {len(self._positions)} partitions>"
+
+
+def _weakly(method: Callable[..., object]) -> Callable[..., None]:
+    """As long as its consumer is there: one that its program drops is to be gone at once."""
+    reference = weakref.WeakMethod(method)
+
+    def call(*arguments: Any) -> None:
+        found = reference()
+        if found is not None:
+            found(*arguments)
+
+    return call
 
 
 def _same(found: T) -> T:

@@ -31,6 +31,7 @@ from logstore.broker.pending import Pending
 from logstore.broker.storing.groups import HERE
 from logstore.clients.assignors import Assignor, RebalanceProtocol, Subscription, common_protocol
 from logstore.clients.polling import LONG_MS
+from logstore.clients.seats import Seat
 from logstore.clients.settings import ConsumerConfig
 from logstore.clock import Clock
 from logstore.errors import FencedError
@@ -107,13 +108,18 @@ class Membership:
         self._counts: dict[str, int] = {}
         self._next_ms = -1
         """When to try again, or to give a sign of life."""
-        self.member_id = ""
+        self.seat = Seat(group)
         self.generation = -1
         self.owned: tuple[TopicPartition, ...] = ()
         """The partitions that it has."""
         self._last: tuple[TopicPartition, ...] = ()
         """Its last assignment, also after it was given up for the next."""
         self._last_generation = -1
+
+    @property
+    def member_id(self) -> str:
+        """The name that the group gave it; empty outside of it."""
+        return self.seat.member_id
 
     # What the consumer asks
 
@@ -214,11 +220,11 @@ class Membership:
             return False
         self._joining = None
         if result.error is ErrorCode.MEMBER_ID_REQUIRED:
-            self.member_id = result.member_id
+            self.seat.member_id = result.member_id
             return self._join()
         if result.error is not ErrorCode.NONE:
             return self._refused(result.error, result.message)
-        self.member_id, self.generation, self._joined = result.member_id, result.generation, result
+        self.seat.member_id, self.generation, self._joined = result.member_id, result.generation, result
         assignments = {}
         if result.leader_id == result.member_id and not result.skip_assignment:
             assignments = self._assign(result)
@@ -314,7 +320,7 @@ class Membership:
         if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
             self._lose()
             if error is ErrorCode.UNKNOWN_MEMBER_ID:
-                self.member_id = ""
+                self.seat.member_id = ""
             self._outside()
             return True
         if error is ErrorCode.REBALANCE_IN_PROGRESS:
@@ -363,5 +369,5 @@ class Membership:
         self._beating = None
 
     def _forget(self) -> None:
-        self.member_id, self.generation, self.owned = "", -1, ()
+        self.seat.member_id, self.generation, self.owned = "", -1, ()
         self._outside()
