@@ -215,14 +215,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
                 self._set_groups_back(
                     directory, {log.partition: log.log_end_offset for log in logs if log.role is Role.ALONE}
                 )
-            this = weakref.ref(self)
-
-            def set_back(partition: TopicPartition, end_offset: int) -> None:
-                store = this()
-                if store is not None:
-                    store._set_groups_back(directory, {partition: end_offset})
-
-            directory.context.lost_ends.append(set_back)
+            directory.context.lost_ends.append(partial(_set_groups_back_in, weakref.ref(self)))
 
     @property
     def path(self) -> str:
@@ -1294,6 +1287,14 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         damaged += [(partition, repr(report)) for partition, report in self.damage_found.items()]
         if damaged:
             yield Table(("damaged", "what"), damaged)
+
+
+def _set_groups_back_in(store: weakref.ref[Store], partition: TopicPartition, end_offset: int) -> None:
+    """The end of a log was cut off. The directory knows the store by this only, so that both are gone when
+    the program drops them."""
+    found = store()
+    if found is not None and isinstance(found._directory, LogDirectory):
+        found._set_groups_back(found._directory, {partition: end_offset})
 
 
 def _is_own(directory: LogDirectory, topic: str) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
+import weakref
 from pathlib import Path
 
 import pytest
@@ -102,6 +104,21 @@ def test_a_queue_gives_what_comes_next(tmp_path, store, lose, when):
         assert not queue.poll(timeout=0)
         fill(again, "newer", 1)
         assert given(queue, 1) == ["newer 0"]
+
+
+def test_a_store_that_is_closed_and_dropped_is_gone_at_once(store):
+    """Its files are not left to the collector of garbage, which runs anywhere."""
+    path = store.path
+    store.close()
+    gc.disable()
+    try:
+        other = logstore.open(path)
+        directory = weakref.ref(other._directory)
+        other.close()
+        del other
+        assert directory() is None
+    finally:
+        gc.enable()
 
 
 class Life:
