@@ -123,14 +123,21 @@ class Consumer(BoundToProcess):
         self._membership: Membership | None = None
         self._seats = seats
         if self._topics.names:
-            found = self._topics.partitions()  # or there is no such topic
-            if self.group is None:
-                self._positions.assign(found)
-            else:
-                self._membership = self._commits.membership = self._new_membership(self.group, chosen)
-                self.counts.is_member = True
-                if seats is not None and self.config.group_instance_id is None:
-                    seats.keep(self, self._membership.seat)
+            self._subscribe(chosen)
+
+    def _subscribe(self, assignors: tuple[Assignor, ...]) -> None:
+        """
+        Raises:
+            UnknownTopicError: there is no such topic.
+        """
+        found = self._topics.partitions()
+        if self.group is None:
+            self._positions.assign(found)
+            return
+        self._membership = self._commits.membership = self._new_membership(self.group, assignors)
+        self.counts.is_member = True
+        if self._seats is not None and self.config.group_instance_id is None:
+            self._seats.keep(self, self._membership.seat)
 
     def _new_membership(self, group: str, assignors: tuple[Assignor, ...]) -> Membership:
         return Membership(
