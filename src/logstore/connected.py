@@ -574,6 +574,7 @@ class RemoteStore(BoundToProcess):
             config=chosen,
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
+            seats=self._seats,
         )
         self._consumers.add(queue)
         return queue

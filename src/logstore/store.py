@@ -10,7 +10,6 @@ import errno
 import re
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -196,9 +195,6 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         self._consumers: weakref.WeakSet[Consumer | Queue] = weakref.WeakSet()
         """And workers of queues."""
         self._seats: Seats | None = None
-        self._dropped: deque[tuple[str, str]] = deque()
-        """Workers that their program has dropped: group and member. Appended to at any time, without a
-        lock."""
         self._users: Users | None = None
         self._acls: Acls | None = None
         self._security_lock = threading.Lock()
@@ -536,7 +532,6 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             ReadOnlyError, ClosedError: the store was opened read-only, or is closed.
         """
         from logstore.clients.consumer import Consumer  # many programs never get here
-        from logstore.clients.seats import Seats
         from logstore.clients.settings import CONSUMER_ARGUMENTS, ConsumerConfig, client_of
 
         directory, group = self._writable(), plain_text(group)
@@ -544,9 +539,6 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             directory.check_not_of_cluster("a group does not read here", "consumer(...)")
         chosen = choose_settings(ConsumerConfig, config, settings, arguments=CONSUMER_ARGUMENTS)
         broker = self._open_broker(directory)
-        with self._broker_lock:
-            if self._seats is None:
-                self._seats = Seats(broker)
         consumer = Consumer(
             broker.as_client(client_of(chosen)),
             topics,
@@ -562,7 +554,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
             interceptors=interceptors,
-            seats=self._seats,
+            seats=self._open_seats(broker),
         )
         self._counted_clients().keep_consumer(consumer, consumer.group, consumer.counts)
         with self._broker_lock:
@@ -665,14 +657,12 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             ClosedError: it is closed.
         """
         from logstore.clients.queues.queue import Queue  # many programs never get here
-        from logstore.clients.queues.status import leave_for
         from logstore.clients.settings import QueueConfig, client_of
 
         directory = self._writable()
         directory.check_not_of_cluster("a queue is not worked on here", "queue(...)")
         chosen = choose_settings(QueueConfig, config, settings)
         broker = self._open_broker(directory)
-        leave_for(broker, self._dropped)
         queue = Queue(
             broker.as_client(client_of(chosen)),
             topics,
@@ -681,10 +671,10 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             clock=directory.context.clock,
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
+            seats=self._open_seats(broker),
         )
         with self._broker_lock:
             self._consumers.add(queue)
-        weakref.finalize(queue, self._dropped.append, (queue.group, queue.member_id)).atexit = False
         return queue
 
     def queues(self) -> list[QueueStatus]:
@@ -701,14 +691,14 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             CorruptionError: ``__share_group_state`` cannot be read.
             ClosedError: the store is closed.
         """
-        from logstore.clients.queues.status import leave_for, statuses, statuses_as_stored  # few get here
+        from logstore.clients.queues.status import statuses, statuses_as_stored  # few programs get here
 
         directory = self._directory
         directory.check_open()
         if not isinstance(directory, LogDirectory):
             return statuses_as_stored(directory, self._stored_share_states(directory))
         broker = self._open_broker(directory)
-        leave_for(broker, self._dropped)
+        self._open_seats(broker).give_back()
         return statuses(broker)
 
     def _stored_share_states(self, directory: WatchedDirectory) -> ShareStorage:
@@ -728,12 +718,12 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             ReadOnlyError: the store was opened read-only.
             StorageError: the disk refused.
         """
-        from logstore.clients.queues.status import delete, leave_for  # few programs get here
+        from logstore.clients.queues.status import delete  # few programs get here
 
         directory = self._writable()
         directory.check_not_of_cluster("a queue is not deleted here", "delete_queue(...)")
         broker = self._open_broker(directory)
-        leave_for(broker, self._dropped)
+        self._open_seats(broker).give_back()
         delete(broker, group)
 
     def transactions(self) -> list[TransactionStatus]:
@@ -995,6 +985,14 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             self._open_broker(directory).finish_transactions()
         except LogstoreError as error:
             warn("open transactions are not finished: %s", error)
+
+    def _open_seats(self, broker: LocalBroker) -> Seats:
+        from logstore.clients.seats import Seats  # many programs never get here
+
+        with self._broker_lock:
+            if self._seats is None:
+                self._seats = Seats(broker)
+            return self._seats
 
     def _open_broker(self, directory: LogDirectory) -> LocalBroker:
         from logstore.broker.local import LocalBroker

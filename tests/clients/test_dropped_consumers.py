@@ -9,6 +9,7 @@ import time
 import pytest
 
 import logstore
+from logstore.errors import UsageError
 
 BOTH = [("t", 0), ("t", 1)]
 
@@ -92,3 +93,27 @@ def test_a_static_member_stays_as_one_that_is_closed_does(place, warnings):
     assert consumer.poll(timeout=5)
     assert warnings() == []
     consumer.close()
+
+
+def test_jobs_of_a_worker_that_is_dropped_go_to_the_next(place, warnings):
+    """Also in another process, where its lock would hold them for half a minute."""
+    queue = place.queue("t", group="g", delivery_count_limit=3)
+    assert queue.poll(timeout=5)
+    del queue
+    queue = place.queue("t", group="g", delivery_count_limit=4)
+    found = []
+    while len(found) < 10 and (jobs := queue.poll(timeout=5)):
+        found += [job.value for job in jobs]
+    assert sorted(found) == [b"%d" % number for number in range(10)]
+    queue.close()
+    assert [text.split(";")[0] for text in warnings()] == ["queue 'g': a worker was dropped without close()"]
+
+
+@pytest.mark.parametrize("place", ["store"], indirect=True)
+def test_a_worker_that_is_refused_is_none_that_was_dropped(place, warnings):
+    with place.queue("t", group="g") as queue:
+        with pytest.raises(UsageError):
+            place.queue("t", group="g", delivery_count_limit=3)
+        assert queue.poll(timeout=5)
+    place.queues()
+    assert warnings() == []

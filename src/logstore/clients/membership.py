@@ -31,7 +31,7 @@ from logstore.broker.pending import Pending
 from logstore.broker.storing.groups import HERE
 from logstore.clients.assignors import Assignor, RebalanceProtocol, Subscription, common_protocol
 from logstore.clients.polling import LONG_MS
-from logstore.clients.seats import Seat
+from logstore.clients.seats import ConsumerSeat
 from logstore.clients.settings import ConsumerConfig
 from logstore.clock import Clock
 from logstore.errors import FencedError
@@ -108,7 +108,7 @@ class Membership:
         self._counts: dict[str, int] = {}
         self._next_ms = -1
         """When to try again, or to give a sign of life."""
-        self.seat = Seat(group)
+        self.seat = ConsumerSeat(group)
         self.generation = -1
         self.owned: tuple[TopicPartition, ...] = ()
         """The partitions that it has."""

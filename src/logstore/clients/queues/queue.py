@@ -34,6 +34,7 @@ from logstore.clients.polling import LONG_MS, Polling, wake_none
 from logstore.clients.queues.acknowledging import Acknowledgements, Fetched
 from logstore.clients.queues.job import Delay, Job, is_job_of, lost, time_of
 from logstore.clients.queues.taking import jobs_of
+from logstore.clients.seats import Seats, WorkerSeat
 from logstore.clients.settings import QueueConfig
 from logstore.clients.usable import Usable
 from logstore.clock import Clock, SystemClock
@@ -83,8 +84,10 @@ class Queue(BoundToProcess):
         clock: Clock | None = None,
         key_deserializer: DecoderChoice | None = None,
         value_deserializer: DecoderChoice | None = None,
+        seats: Seats | None = None,
     ) -> None:
-        """
+        """``seats``: of the consumers and workers of the same store. Without, one that is dropped stays.
+
         Raises:
             LogstoreError: the group refuses the worker.
         """
@@ -136,7 +139,12 @@ class Queue(BoundToProcess):
         """A heartbeat without an answer, how long to wait for that, and the epoch that it told."""
         self._is_working = False
         self._is_stopping = False
+        self._seats, self._seat = seats, WorkerSeat(self.group, self.member_id)
+        if seats is not None:
+            seats.give_back()  # those may have other settings
         self._join()
+        if seats is not None:
+            seats.keep(self, self._seat)
 
     # Its group
 
@@ -243,6 +251,8 @@ class Queue(BoundToProcess):
         until_ms = self._clock.monotonic_ms() + left_ms
         while True:
             self._check_usable()
+            if self._seats:
+                self._seats.give_back()
             if self._is_working and self._is_stopping:
                 raise _StoppedError
             if self._is_woken_up:
@@ -629,6 +639,7 @@ class Queue(BoundToProcess):
             self._taken.clear()
             beat = ShareGroupHeartbeat(self.group, self.member_id, LEAVING)
             wait_for(self._broker.share_group_heartbeat(beat), self.config.request_timeout_ms / 1000)
+            self._seat.member_id = ""
 
     def note_closed_store(self) -> None:
         """Its store is closed: from now on calls raise ``ClosedError``, and so does a poll that waits. What

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -12,9 +11,7 @@ from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import error_of
 from logstore.broker.pending import wait_for
 from logstore.broker.share.requests import (
-    LEAVING,
     DescribedShareGroup,
-    ShareGroupHeartbeat,
     ShareGroupOffsets,
     ShareOffsetsQuery,
     SharePartitionState,
@@ -24,7 +21,6 @@ from logstore.broker.storing.shares import ShareStorage
 from logstore.clients.offsets import check_group
 from logstore.errors import RetriableError, UnknownGroupError, UsageError
 from logstore.logdir.watched import WatchedDirectory
-from logstore.warning import warn
 
 _SECONDS: Final = 30.0
 _NOT_TOLD: Final = (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.GROUP_ID_NOT_FOUND)
@@ -56,22 +52,6 @@ class QueueStatus(NamedTuple):
     def taken_count(self) -> int:
         """Jobs that workers have now."""
         return sum(each.acquired_count for each in self.partitions)
-
-
-def leave_for(broker: Broker, dropped: deque[tuple[str, str]]) -> None:
-    """Let workers leave their groups that were dropped without :meth:`.Queue.close`: they would count for an
-    hour. Those that were closed have left already.
-
-    Args:
-        dropped: group and member of each; emptied.
-    """
-    while dropped:
-        group, member_id = dropped.popleft()
-        left = wait_for(
-            broker.share_group_heartbeat(ShareGroupHeartbeat(group, member_id, LEAVING)), _SECONDS
-        )
-        if left is not None and left.error is ErrorCode.NONE:
-            warn("queue %r: a worker was dropped without close(); what it had goes back to the others", group)
 
 
 def statuses(broker: Broker) -> list[QueueStatus]:
