@@ -30,6 +30,8 @@ def test_open_awaited_and_with_are_one(tmp_path):
             assert [record.value async for record in store["t"].read()] == [b"v"]
             assert await store.topic("t") is store["t"]
             assert await store.run(store.sync.verify)
+            with pytest.raises(UsageError, match=r"main\(\) is to be awaited"):
+                await store.run(main)
             await store.delete_topic("t")
             with pytest.raises(UnknownTopicError):
                 store["t"]

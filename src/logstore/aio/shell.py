@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -81,9 +82,12 @@ class Shell:
         """The result of a function of the program, in a thread that no job waits for.
 
         Raises:
-            UsageError, ClosedError: see :meth:`check_usable`.
+            UsageError: it is a coroutine function; or as :meth:`check_usable`.
+            ClosedError: see :meth:`check_usable`.
         """
         self.check_usable()
+        if inspect.iscoroutinefunction(function):
+            raise UsageError(f"run() calls functions in a thread, and {function.__name__}() is to be awaited")
         return await self.begin_in(self._guests, partial(function, *args, **kwargs))
 
     def begin_in(self, threads: Executor, function: Callable[[], T]) -> asyncio.Future[T]:

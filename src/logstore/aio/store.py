@@ -154,7 +154,8 @@ class AsyncStore(BoundToProcess):
         keeps its thread until it ends, and ends with ``ClosedError`` when the store is closed.
 
         Raises:
-            UsageError, ClosedError: another event loop; the store is closed.
+            UsageError: another event loop; or it is a coroutine function.
+            ClosedError: the store is closed.
             Exception: what the function raises.
         """
         return await self._shell.run_guest(function, *args, **kwargs)
