@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from logstore.clients.transform import Transform, TransformFunction
     from logstore.logdir.cleaner import LogCleaner
     from logstore.logdir.watched import WatchedDirectory
+    from logstore.metrics.reading import Copying
     from logstore.metrics.snapshot import Metrics
     from logstore.partition.checking.findings import OnVerifyProgress, VerifyReport
     from logstore.partition.cleaning.reports import (
@@ -200,6 +201,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         self._security_lock = threading.Lock()
         """Guards their making, which reads what is stored."""
         self._listeners: weakref.WeakSet[Listener] = weakref.WeakSet()
+        self._copies: weakref.WeakSet[Copying] = weakref.WeakSet()
         self._broker_lock = threading.Lock()
         """Guards its making."""
         if isinstance(directory, LogDirectory):
@@ -1178,7 +1180,13 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             self._counted_clients(),
             self._described_queues,
             listeners,
+            list(self._copies),
         )
+
+    def watch_copy(self, copy: Copying) -> None:
+        """For :mod:`logstore.replica`: tell in the metrics of what copies a leader's topics into the store, as
+        long as it is there."""
+        self._copies.add(copy)
 
     def _described_queues(self) -> Sequence[DescribedShareGroup]:
         """

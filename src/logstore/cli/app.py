@@ -23,11 +23,12 @@ from logstore.cli.commands import (
     lag,
     ls,
     serve,
+    standby,
     verify,
 )
 from logstore.cli.errors import FINE, INTERRUPTED, PIPE_CLOSED, WRONG, explain, guarded
 
-MODULES: Final = (ls, info, lag, groups, cat, verify, clean, backup, handover, bridge, serve)
+MODULES: Final = (ls, info, lag, groups, cat, verify, clean, backup, handover, bridge, standby, serve)
 COMMANDS: Final[tuple[Command, ...]] = tuple(each for module in MODULES for each in module.COMMANDS)
 
 _USAGE_ERROR = cast("type[Exception]", typer.BadParameter.__mro__[1])

@@ -165,6 +165,21 @@ TABLE: Final[tuple[Metric, ...]] = (
         "Records that another node lacks of the partition, led here, of which it lacks most.",
         ("node",),
     ),
+    # A standby
+    _gauge(
+        "standby_lag",
+        "{record}",
+        "Records that a [standby](replication.md#a-standby) has still to copy, as far as its leader has "
+        "told. Only a store that copies one has these metrics.",
+        ("leader",),
+    ),
+    _gauge("standby_stopped_topics", "{topic}", "Topics that it cannot copy any more.", ("leader",)),
+    _gauge(
+        "standby_in_trouble",
+        "{standby}",
+        "1 while the leader does not answer, or not all topics can be copied; else 0.",
+        ("leader",),
+    ),
     # Producers
     _counter("producer_delivered_records", "{record}", "Records that producers have delivered."),
     _counter("producer_delivered_bytes", "By", "Bytes of the batches delivered."),

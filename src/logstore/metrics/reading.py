@@ -6,8 +6,8 @@ Changes nothing. What cannot be read is left out, and the snapshot says so.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 
 from logstore.broker.cluster_state import ClusterState
 from logstore.broker.codes import ErrorCode
@@ -58,6 +58,44 @@ _COUNTED: Final = {
 _TIMES: Final = ("write_seconds", "flush_seconds", "compaction_seconds")
 
 
+class CopyProgress(Protocol):
+    """How far a copy is."""
+
+    @property
+    def lag(self) -> int:
+        """How many records are left."""
+        ...
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing is copied, or not all."""
+        ...
+
+    @property
+    def stopped(self) -> Mapping[str, LogstoreError]:
+        """Topics that cannot be copied any more."""
+        ...
+
+
+class Copying(Protocol):
+    """What copies a leader's topics into a store."""
+
+    @property
+    def source(self) -> str:
+        """The leader's addresses."""
+        ...
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether it was closed, or promoted."""
+        ...
+
+    @property
+    def progress(self) -> CopyProgress:
+        """How far it is."""
+        ...
+
+
 def read_metrics(
     directory: Directory,
     broker: LocalBroker | None,
@@ -65,6 +103,7 @@ def read_metrics(
     clients: ClientCounts,
     queues: Callable[[], Sequence[DescribedShareGroup]],
     listeners: Iterable[Listener],
+    copies: Iterable[Copying],
 ) -> Metrics:
     """The metrics of a store now. ``broker`` is None if no client was made, ``committed`` if no offset was
     ever committed. ``queues`` describes them."""
@@ -79,6 +118,8 @@ def read_metrics(
         reader.read_cluster(broker.cluster_state())
     for each in listeners:
         reader.read_listener(each)
+    for copy in copies:
+        reader.read_copy(copy)
     reader.read_queues(queues)
     return reader.result()
 
@@ -197,6 +238,14 @@ class _Reader:
         self._put("replica_under_min_isr_partitions", state.under_min_isr_count)
         for node_id, lag in state.lags.items():
             self._put("replica_follower_lag", lag, node_id)
+
+    def read_copy(self, copy: Copying) -> None:
+        if copy.is_ended:
+            return
+        progress = copy.progress
+        self._put("standby_lag", progress.lag, copy.source)
+        self._put("standby_stopped_topics", len(progress.stopped), copy.source)
+        self._put("standby_in_trouble", int(progress.trouble is not None), copy.source)
 
     def read_listener(self, listener: Listener) -> None:
         name, counts = listener.address, listener.counts

@@ -77,6 +77,7 @@ class Standby:
             self._begin()
             self._bridge = PullBridge(self._remote, store, names, self._leader)
             self._thread = start_thread(self._run, "logstore-standby", what="to follow a leader")
+            store.watch_copy(self)
         except BaseException:
             with _beginning:
                 _open.discard(self)
@@ -114,6 +115,16 @@ class Standby:
                     self._source,
                     error,
                 )
+
+    @property
+    def source(self) -> str:
+        """The leader's addresses, separated by commas."""
+        return self._source
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether it was closed, or promoted."""
+        return self._is_ended
 
     @property
     def progress(self) -> PullProgress:

@@ -6,25 +6,25 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from logstore.cli.commands import Command
 from logstore.cli.ending import until_told
 from logstore.cli.errors import WRONG, CommandError
+from logstore.cli.login import Authorities, Certificate, Login, Mechanism, Password, Tls, User
 from logstore.cli.opening import check_store
 from logstore.cli.options import Json, Key, Quiet
 from logstore.cli.output import OnBytes, Output, Shape
-from logstore.errors import InvalidConfigError, LogstoreError, RetriableError, StorageError, UsageError
+from logstore.errors import LogstoreError, RetriableError, UsageError
 from logstore.format.metadata import encode_base64_uuid
 from logstore.store import Store, open_store
 from logstore.turns import SafeEvent
 
 if TYPE_CHECKING:
     from logstore.bridge import PullBridge, PullProgress, PushBridge, PushProgress
-    from logstore.connected import RemoteStore, Sasl
-    from logstore.security import ClientTls
+    from logstore.connected import RemoteStore
 
 REPORT: Final = Shape(
     "the end of a copy (`bridge`)",
@@ -78,33 +78,6 @@ DeletePushed = Annotated[
     bool, typer.Option("--delete-pushed", help="push: delete records here when they are there")
 ]
 Compression = Annotated[str, typer.Option("--compression", metavar="CODEC", help="push: of the batches")]
-Tls = Annotated[bool, typer.Option("--tls", help="encrypt, and check who the broker is")]
-Authorities = Annotated[
-    str | None, typer.Option("--ca", metavar="FILE", help="certificates to trust, in place of the system's")
-]
-Certificate = Annotated[
-    str | None, typer.Option("--certificate", metavar="FILE", help="our own, for brokers that ask who we are")
-]
-User = Annotated[str | None, typer.Option("--user", help="log in, by --password")]
-Mechanism = Annotated[
-    str, typer.Option("--mechanism", metavar="NAME", help="of the login: also SCRAM-SHA-512, and PLAIN")
-]
-Password = Annotated[
-    str | None,
-    typer.Option("--password", envvar="LOGSTORE_PASSWORD", help="better given in the environment"),
-]
-
-
-class Login(NamedTuple):
-    """How to connect."""
-
-    is_encrypted: bool
-    authorities: str | None
-    certificate: str | None
-    key: str | None
-    user: str | None
-    password: str | None
-    mechanism: str
 
 
 def bridge(
@@ -134,22 +107,19 @@ def bridge(
     from logstore.bridge import pull, push  # the clients and the protocol: other commands need neither
 
     out = Output(json=json, quiet=quiet)
-    has_files = any(each is not None for each in (ca, certificate, key))
-    login = Login(tls or has_files, ca, certificate, key, user, password, mechanism)
-    if user is not None and password is None:
-        raise CommandError("--user needs a password, in the environment's LOGSTORE_PASSWORD", WRONG)
+    settings = Login(tls, ca, certificate, key, user, password, mechanism).settings()
     ended = until_told() if follow else SafeEvent()
     if direction is Direction.PULL:
         if name is not None or delete_pushed or compression != "none":
             raise CommandError("--name, --delete-pushed and --compression are for push", WRONG)
-        with open_store(target) as store, _connected(source, login, ended, out, follow=follow) as cluster:
+        with open_store(target) as store, _connected(source, settings, ended, out, follow=follow) as cluster:
             if cluster is not None:
                 _run(pull(cluster, store, *topics), ended, out, follow=follow)
         return
     check_store(source)
     with (
         open_store(source, create=False) as store,
-        _connected(target, login, ended, out, follow=follow) as cluster,
+        _connected(target, settings, ended, out, follow=follow) as cluster,
     ):
         if cluster is not None:
             bridged = push(
@@ -175,37 +145,9 @@ def _name_of(store: Store) -> str:
     return encode_base64_uuid(found)
 
 
-def _tls_of(login: Login) -> ClientTls:
-    """
-    Raises:
-        CommandError: a file is not there, or has something else.
-    """
-    from logstore.security import ClientTls  # as above
-
-    try:
-        return ClientTls(login.authorities, login.certificate, login.key)
-    except (StorageError, UsageError) as error:
-        raise CommandError(f"--ca, --certificate or --key: {error}", WRONG) from None
-
-
-def _sasl_of(login: Login) -> Sasl | None:
-    """
-    Raises:
-        CommandError: there is no such mechanism.
-    """
-    from logstore.connected import Sasl  # as above
-
-    if login.user is None:
-        return None
-    try:
-        return Sasl(username=login.user, password=login.password or "", mechanism=login.mechanism)
-    except InvalidConfigError as error:
-        raise CommandError(str(error), WRONG) from None
-
-
 @contextmanager
 def _connected(
-    address: str, login: Login, ended: SafeEvent, out: Output, *, follow: bool
+    address: str, settings: dict[str, Any], ended: SafeEvent, out: Output, *, follow: bool
 ) -> Iterator[RemoteStore | None]:
     """The cluster; with ``follow`` it may come later. None if the command is to end before.
 
@@ -214,10 +156,8 @@ def _connected(
     """
     from logstore.connected import prepare_connection  # as above
 
-    tls = _tls_of(login) if login.is_encrypted else None
-    sasl = _sasl_of(login)
     wait, is_there = _FIRST_WAIT_SECONDS, False
-    with prepare_connection(address, tls=tls, sasl=sasl) as cluster:
+    with prepare_connection(address, **settings) as cluster:
         while not is_there and not ended.is_set():
             try:
                 is_there = _answers(cluster, ended)
