@@ -1184,8 +1184,8 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         )
 
     def watch_copy(self, copy: Copying) -> None:
-        """For :mod:`logstore.replica`: tell in the metrics of what copies a leader's topics into the store, as
-        long as it is there."""
+        """For :mod:`logstore.replica`: tell in the metrics of what copies a leader's topics into the store,
+        as long as it is there."""
         self._copies.add(copy)
 
     def _described_queues(self) -> Sequence[DescribedShareGroup]:
