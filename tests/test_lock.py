@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -61,6 +62,32 @@ def test_a_second_writer_in_another_process_is_refused_by_name(partition):
         partition.open()
     finish(holder)
     assert partition.log.log_end_offset == 3
+
+
+def test_a_writer_that_is_not_seen_is_told_of_too(partition):
+    """From a container of its own, as it were. 0.3 s."""
+    holder = run_python(HOLD_LOG, partition.path)
+    code = """
+        import sys
+        from logstore.errors import LockedError
+        from logstore.partition.log import Log
+        try:
+            Log.open(sys.argv[1])
+        except LockedError as error:
+            print(error)
+    """
+    command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", textwrap.dedent(code)]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*command[:4], "true"], capture_output=True).returncode
+    ):
+        finish(holder)
+        pytest.skip("no process may have others that it does not see")
+    done = subprocess.run([*command, str(partition.path)], capture_output=True, text=True, timeout=60)
+    finish(holder)
+    assert (
+        "another process (which is not seen from here: another user's, or in another container" in done.stdout
+    )
 
 
 def test_the_lock_of_a_killed_process_is_free(partition):

@@ -311,7 +311,9 @@ def _holder_of(descriptor: int) -> str:
     pid = _process_of_record_lock(descriptor)
     if pid is None:
         pid = _process_of_open_file_lock(descriptor)
-    return f"process {pid}" if pid else "another process"
+    if pid:
+        return f"process {pid}"
+    return "another process (which is not seen from here: another user's, or in another container or machine)"
 
 
 def _process_of_record_lock(descriptor: int) -> int | None:
