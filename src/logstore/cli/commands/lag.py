@@ -40,7 +40,11 @@ def lag(directory: Directory, group: GroupName = None, json: Json = False, quiet
         metrics = store.metrics()
         code = _code_of(store) if metrics.incomplete else FINE
         known = {name for name, _, _ in metrics["logstore_group_committed_offset"]}
-        told = None if group is None or group in known else told_of_queue(store, group)
+        told = None
+        if group is not None and group not in known:
+            told = told_of_queue(store, group)
+            if told is None and not metrics.incomplete:
+                _ = store.groups()[group]  # or there is no such group: a script that misspells it is told
     lags, ends = metrics["logstore_group_lag"], metrics["logstore_log_high_watermark"]
     rows: list[dict[str, Any]] = [
         LAG(
