@@ -17,6 +17,7 @@ from logstore.errors import (
     LogstoreError,
     ReadOnlyError,
     UnknownPartitionError,
+    UnknownTopicError,
     UsageError,
 )
 from logstore.format.batch import NewBatch
@@ -113,6 +114,11 @@ class Topic(BoundToProcess, Sequence[Log]):
     @overload
     def __getitem__(self, number: slice) -> Sequence[Log]: ...
     def __getitem__(self, number: int | slice) -> Log | Sequence[Log]:
+        if type(number) is int and 0 <= number < len(self._partition_names):
+            try:  # one look in place of two: it was there before, as nearly always
+                return self._log(number)
+            except UnknownTopicError:  # what is wrong is told below
+                pass
         if isinstance(number, slice):
             return [self[i] for i in range(*number.indices(len(self)))]
         return self._log(self._check_number(number))
