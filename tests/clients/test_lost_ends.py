@@ -13,6 +13,7 @@ import pytest
 import logstore
 from logstore.config import TopicConfig
 from logstore.errors import JobLostError
+from logstore.model import Role
 from tests.rotation import seed_of_turn
 
 
@@ -71,6 +72,13 @@ def test_committed_offsets_go_back(store, lose):
     fill(store, "new", 5)
     assert store.offsets("above")["t", 0].offset == 2
     assert store.offsets("below")["t", 0].offset == 1
+
+
+def test_groups_that_read_a_copy_go_back_where_it_had_other_records_than_its_leader(store):
+    store.offsets("above").commit({("t", 0): 6})
+    store["t"][0].set_role(Role.FOLLOWER)
+    cut(store)
+    assert store.offsets("above")["t", 0].offset == 2
 
 
 @pytest.mark.parametrize("lose", LOSSES)

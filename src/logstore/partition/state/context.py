@@ -39,8 +39,8 @@ class LogContext:
     lines: Lines = field(default_factory=Lines)
     """What is told of a log when its lock is free."""
     lost_ends: list[Callable[[TopicPartition, int], None]] = field(default_factory=list)
-    """Who is told that a log that is alone has lost its end, and from which offset on other records come. Not
-    while the directory is opened: its opener looks at all logs."""
+    """Who is told that a log has lost its end, and from which offset on other records come. Not while the
+    directory is opened: its opener looks at all logs."""
 
     def tell_lost_end(self, partition: TopicPartition, end_offset: int) -> None:
         """Tell them. The caller has no lock of the log."""

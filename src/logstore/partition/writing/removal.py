@@ -13,7 +13,7 @@ from logstore.errors import OffsetOutOfRangeError, StorageError, UsageError
 from logstore.model import Role, TopicPartition
 from logstore.partition.arguments import check_offset
 from logstore.partition.state.context import LogContext
-from logstore.partition.writing.core import bytes_of
+from logstore.partition.writing.core import LogCore, bytes_of
 from logstore.partition.writing.durability import Durability
 from logstore.partition.writing.gathering import Gathering
 from logstore.partition.writing.guard import Guard
@@ -95,7 +95,7 @@ class Removal:
             if offset >= core.log_end_offset:
                 core.cut_epochs()
                 return False
-            is_alone = core.role is Role.ALONE
+            counts = self._counts_for_groups(core)
             now_ms, reason = self._context.clock.now_ms(), f"truncate_to({offset})"
             if offset < core.segments[0].base_offset:
                 self.schedule_locked(core.start_over(offset, None, now_ms, reason))
@@ -104,7 +104,7 @@ class Removal:
             self._durability.flush_now_locked()
             self._durability.checkpoint_if_rolled()  # a gap above the recovery point looks like loss
             self._waits.notify(core.view)
-        if is_alone:
+        if counts:
             self._context.tell_lost_end(self._partition, offset)
         return True
 
@@ -120,9 +120,14 @@ class Removal:
             self._gathering.rows.clear()
             self.schedule_locked(core.start_over(offset, log_start_offset, now_ms, reason))
             self._waits.notify(core.view)
-            is_alone = core.role is Role.ALONE
-        if is_alone:
+            counts = self._counts_for_groups(core)
+        if counts:
             self._context.tell_lost_end(self._partition, offset)
+
+    def _counts_for_groups(self, core: LogCore) -> bool:
+        """Whether groups of the store are to hear of it: also where a copy has other records than its leader.
+        Those of a node's topics may be elsewhere, and other replicas have what it cuts off."""
+        return core.role is Role.ALONE or not self._context.home.is_of_node
 
     # Files
 
