@@ -103,7 +103,9 @@ def create_topics(directory: LogDirectory, request: CreateTopicsRequest) -> Topi
             ErrorCode.NONE,
             topic_id=None if entry is None else entry.topic_id,
             partition_count=topic.partition_count,
-            settings=settings_of(topic.config if entry is None else entry.config),
+            settings=settings_of(
+                topic.config if entry is None else entry.config, for_new_topics=directory.config.topic
+            ),
         )
 
     outcomes = {name: outcome_of(name, partial(outcome, topic)) for name, topic in wanted.items()}
