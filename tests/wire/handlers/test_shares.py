@@ -17,6 +17,8 @@ from logstore.wire.handlers.shares.said import release_rest
 from logstore.wire.messages.groups.delete_groups import DeleteGroupsRequest
 from logstore.wire.messages.groups.describe_groups import DescribeGroupsRequest
 from logstore.wire.messages.groups.list_groups import ListGroupsRequest
+from logstore.wire.messages.shares import alter_share_group_offsets as alter_offsets
+from logstore.wire.messages.shares import delete_share_group_offsets as delete_offsets
 from logstore.wire.messages.shares.acknowledged import Acknowledgements, Partition, Topic
 from logstore.wire.messages.shares.share_acknowledge import ShareAcknowledgeRequest
 from logstore.wire.messages.shares.share_fetch import ForgottenTopic, ShareFetchRequest
@@ -487,3 +489,27 @@ def test_what_other_requests_tell_of_a_group(shares):
     shares.rig.pass_time(SESSION_MS + 1)
     assert shares.ask(ApiKey.DELETE_GROUPS, delete).groups[0].error_code == ErrorCode.NONE
     assert shares.ask(ApiKey.LIST_GROUPS, ListGroupsRequest()).groups == ()
+
+
+def test_who_sets_a_group_back_is_told_in_words_why_not(shares):
+    def alter(topic, number):
+        topics = (alter_offsets.Topic(topic, (alter_offsets.Partition(number, 0),)),)
+        request = alter_offsets.AlterShareGroupOffsetsRequest("g", topics)
+        return shares.ask(ApiKey.ALTER_SHARE_GROUP_OFFSETS, request)
+
+    def delete(topic):
+        request = delete_offsets.DeleteShareGroupOffsetsRequest("g", (delete_offsets.Topic(topic),))
+        return shares.ask(ApiKey.DELETE_SHARE_GROUP_OFFSETS, request)
+
+    assert delete("t").error_message == "there is no share group 'g'"
+    shares.set_up()
+    for refused in (alter("t", 0), delete("t")):
+        assert refused.error_message.startswith("share group 'g' has members: stop them")
+    shares.rig.pass_time(SESSION_MS + 1)
+    assert (
+        alter("nope", 3).topics[0].partitions[0].error_message
+        == "there is no topic 'nope' with a partition 3"
+    )
+    assert delete("nope").topics[0].error_message == "there is no topic 'nope'"
+    assert alter("t", 0).topics[0].partitions[0].error_message is None
+    assert delete("t").topics[0].error_message is None

@@ -10,6 +10,7 @@ from logstore.logdir.acls import Operation
 from logstore.model import TopicPartition
 from logstore.wire.handlers.call import Call
 from logstore.wire.handlers.resolving import resolve
+from logstore.wire.handlers.shares import words
 from logstore.wire.handlers.then import then
 from logstore.wire.messages.shares.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -37,7 +38,7 @@ def answer(
 
     def convert(result: AlterShareOffsetsResult) -> AlterShareGroupOffsetsResponse:
         if result.error is not NONE:
-            message = result.message or result.error.name
+            message = words.of_group(request.group_id, result.error, result.message)
             return AlterShareGroupOffsetsResponse(error_code=result.error, error_message=message)
         return AlterShareGroupOffsetsResponse(
             topics=tuple(
@@ -46,6 +47,7 @@ def answer(
                     call.node.topics.id_of(topic.name) or NO_UUID,
                     tuple(
                         _told(
+                            topic.name,
                             each.partition,
                             result.errors.get(TopicPartition(topic.name, each.partition), codes[topic.name]),
                         )
@@ -60,8 +62,8 @@ def answer(
     return then(call.broker.alter_share_group_offsets(asked), convert)
 
 
-def _told(number: int, code: ErrorCode) -> PartitionResult:
-    return PartitionResult(number, code, None if code is NONE else code.name)
+def _told(topic: str, number: int, code: ErrorCode) -> PartitionResult:
+    return PartitionResult(number, code, words.of_topic(topic, code, number))
 
 
 def refuse(
