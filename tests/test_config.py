@@ -227,6 +227,14 @@ def test_what_is_no_mapping_is_refused(properties):
         TopicConfig.from_properties(properties)
 
 
+def test_a_setting_that_only_kafka_has_is_not_taken_for_another():
+    """``retention.ms`` in place of this would delete the records themselves."""
+    with pytest.raises(
+        InvalidConfigError, match=r"'local.retention.ms' is a setting of Kafka's .*; leave it"
+    ):
+        TopicConfig.from_properties({"local.retention.ms": "5000"})
+
+
 @pytest.mark.parametrize("key", ["retention", "retention_ms", "retention.ms.", "RETENTION.MS", ""])
 def test_an_unknown_key_is_named(key):
     with pytest.raises(InvalidConfigError, match="unknown setting"):

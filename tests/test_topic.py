@@ -294,6 +294,15 @@ def test_partitions_are_only_added(topic, count):
     assert len(topic) == 4
 
 
+def test_the_groups_of_a_store_are_not_lost_by_more_partitions(path):
+    with open_store(path) as store:
+        store.require_topic("t").append(b"v")
+        store.offsets("g").commit({("t", 0): 1})
+        with pytest.raises(UsageError, match=r"groups and their offsets .* offsets_topic_num_partitions"):
+            store["__consumer_offsets"].add_partitions(20)
+        assert list(store.groups()) == ["g"]
+
+
 def test_added_partitions_belong_to_the_same_topic(topic, path):
     topic.add_partitions(5)
     ids = {(path / f"t-{number}" / "partition.metadata").read_bytes() for number in range(5)}

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from logstore.arguments import did_you_mean, shown
 from logstore.errors import InvalidConfigError
@@ -610,9 +611,33 @@ def parse_settings(
     found: dict[type[Any], dict[str, Any]] = {cls: {} for cls in classes}
     for key, text in properties.items():
         if key not in kinds or not isinstance(text, str):
-            raise InvalidConfigError(f"unknown setting {key!r}{did_you_mean(key, kinds)}")
+            raise _unknown(key, kinds)
         found[kinds[key]].update(_parse_properties(kinds[key], {key: text}))
     return found
+
+
+KAFKAS_OTHERS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "follower.replication.throttled.replicas": "",
+        "leader.replication.throttled.replicas": "",
+        "local.retention.bytes": "-2",
+        "local.retention.ms": "-2",
+        "max.decompressed.message.bytes": "2147483639",
+        "remote.copy.lag.bytes": "-1",
+        "remote.copy.lag.ms": "0",
+        "remote.log.copy.disable": "false",
+        "remote.log.delete.on.disable": "false",
+        "remote.storage.enable": "false",
+    }
+)
+"""Settings of Kafka's topics that there are not here, with Kafka's defaults: of tiered storage, of moving
+partitions slowly, and of what is as good as no limit."""
+
+
+def _unknown(key: str, known: Iterable[str]) -> InvalidConfigError:
+    if key in KAFKAS_OTHERS:  # a name that is near, such as retention.ms, would mean something else
+        return InvalidConfigError(f"{key!r} is a setting of Kafka's that is not here; leave it out")
+    return InvalidConfigError(f"unknown setting {key!r}{did_you_mean(key, known)}")
 
 
 def _parse_properties(cls: type[Any], properties: Mapping[str, str]) -> dict[str, Any]:
@@ -625,7 +650,7 @@ def _parse_properties(cls: type[Any], properties: Mapping[str, str]) -> dict[str
     values: dict[str, Any] = {}
     for key, text in properties.items():
         if key not in known:
-            raise InvalidConfigError(f"unknown setting {key!r}{did_you_mean(key, known)}")
+            raise _unknown(key, known)
         values[known[key].name] = _parse_value(key, text, type(known[key].default))
     return values
 

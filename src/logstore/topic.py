@@ -21,7 +21,7 @@ from logstore.errors import (
     UsageError,
 )
 from logstore.format.batch import NewBatch
-from logstore.logdir.directory import LogDirectory
+from logstore.logdir.directory import LogDirectory, check_can_grow
 from logstore.logdir.held import not_held
 from logstore.logdir.placement import Placement
 from logstore.model import (
@@ -548,9 +548,11 @@ class Topic(BoundToProcess, Sequence[Log]):
         Raises:
             UsageError: the topic has that many already, or ``held`` is not a list of new partitions' numbers.
                 Or the store is a node, or its directory is one's: topics are the cluster's. Or the topic is
-                a copy of a leader's, and grows as that does.
+                a copy of a leader's, and grows as that does. Or it is one that a broker keeps its own state
+                in, such as ``__consumer_offsets``.
         """
         directory = self._changed_here("grown")
+        check_can_grow(self.name)
         directory.check_grows_here(self.name)
         directory.add_partitions(self.name, partitions, held)
 

@@ -28,7 +28,7 @@ from logstore.config import TopicConfig
 from logstore.errors import InvalidConfigError, LogstoreError, TopicExistsError, UsageError
 from logstore.format.names import check_new_topic_name, has_name_clash
 from logstore.logdir.catalogue import TopicEntry
-from logstore.logdir.directory import LogDirectory, check_partition_count
+from logstore.logdir.directory import LogDirectory, check_can_grow, check_partition_count
 from logstore.logdir.topics import NewTopic as CreatedTopic
 from logstore.turns import flushed_at_a_time, take_turns
 
@@ -49,9 +49,17 @@ def check_count(count: int) -> None:
         raise _RefusedError(ErrorCode.INVALID_PARTITIONS, str(error)) from None
 
 
+def _check_can_grow(topic: str) -> None:
+    try:
+        check_can_grow(topic)
+    except UsageError as error:
+        raise _RefusedError(ErrorCode.INVALID_PARTITIONS, str(error)) from None
+
+
 def check_more(topic: str, now: int, wanted: MorePartitions) -> int:
     """How many partitions more these are than there are ``now``. For :func:`outcome_of`."""
     check_count(wanted.partition_count)
+    _check_can_grow(topic)
     if wanted.partition_count <= now:
         raise _RefusedError(
             ErrorCode.INVALID_PARTITIONS,
@@ -95,7 +103,9 @@ def create_topics(directory: LogDirectory, request: CreateTopicsRequest) -> Topi
             ErrorCode.NONE,
             topic_id=None if entry is None else entry.topic_id,
             partition_count=topic.partition_count,
-            settings=settings_of(topic.config if entry is None else entry.config),
+            settings=settings_of(
+                topic.config if entry is None else entry.config, for_new_topics=directory.config.topic
+            ),
         )
 
     outcomes = {name: outcome_of(name, partial(outcome, topic)) for name, topic in wanted.items()}

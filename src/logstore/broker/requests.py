@@ -356,6 +356,8 @@ class Setting(NamedTuple):
     source: ConfigSource | None = None
     """Of one that is not the default: where it is from, if it is not the topic's own, or what the node was
     started with."""
+    for_new_topics: str | None = None
+    """Of a topic's: what the node was started with for new topics, if that is not the default."""
 
 
 class NewTopic(NamedTuple):

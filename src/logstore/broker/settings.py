@@ -95,13 +95,19 @@ class _Declared(NamedTuple):
 
 
 def settings_of(
-    config: Any, *, as_brokers: bool = False, with_documentation: bool = False
+    config: Any,
+    *,
+    as_brokers: bool = False,
+    with_documentation: bool = False,
+    for_new_topics: TopicConfig | None = None,
 ) -> tuple[Setting, ...]:
     """All settings of a configuration of this package, in the order of its fields. Those of its ``topic``, if
     it has one, come under the names of a broker's defaults.
 
     Args:
         as_brokers: use those names for a topic's own settings, too.
+        for_new_topics: of a topic's settings: what new topics of the store have. A topic that has another
+            value, or would not get the default today, has its own.
     """
     kind: Any = type(config)
     documentation = documentation_of(kind) if with_documentation else {}
@@ -115,7 +121,11 @@ def settings_of(
         is_default = value == each.default
         text = each.default_text if is_default else _text_of(value)
         meaning = documentation.get(each.field)
-        found.append(Setting(name, text, is_default, each.kind, each.default_text, meaning))
+        setting = Setting(name, text, is_default, each.kind, each.default_text, meaning)
+        new = each.default if for_new_topics is None else getattr(for_new_topics, each.field)
+        if new != each.default:
+            setting = setting._replace(is_default=False, for_new_topics=_text_of(new))
+        found.append(setting)
     return tuple(found)
 
 

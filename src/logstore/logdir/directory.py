@@ -30,7 +30,7 @@ from logstore.errors import (
     without_frames,
 )
 from logstore.files import Files
-from logstore.format.names import check_new_topic_name
+from logstore.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC, check_new_topic_name
 from logstore.logdir.catalogue import MAX_PARTITIONS, TopicEntry
 from logstore.logdir.held import check_numbers, not_held
 from logstore.logdir.identity import (
@@ -62,6 +62,13 @@ if TYPE_CHECKING:
 
 CREATED_AT_A_TIME: Final = 64
 """Topics. The lock is held meanwhile: for some tenths of a second."""
+
+_DIVIDED: Final = {
+    OFFSETS_TOPIC: ("groups and their offsets", "offsets_topic_num_partitions"),
+    TRANSACTIONS_TOPIC: ("transactional ids", "transaction_state_log_num_partitions"),
+    SHARE_STATE_TOPIC: ("share groups", "share_coordinator_state_topic_num_partitions"),
+}
+"""What a broker divides among the partitions of its own topics, and which setting says how many."""
 
 
 class LogDirectory:
@@ -784,6 +791,21 @@ def check_partition_count(count: int) -> None:
     """
     if type(count) is not int or not 1 <= count <= MAX_PARTITIONS:
         raise UsageError(f"partitions is {shown(count)}; it must be a number from 1 to {MAX_PARTITIONS}")
+
+
+def check_can_grow(name: str) -> None:
+    """Check that what is in a topic is still found when it has more partitions.
+
+    Raises:
+        UsageError: a broker keeps its own state there, divided among the partitions by their number.
+    """
+    divided = _DIVIDED.get(name)
+    if divided is not None:
+        what, setting = divided
+        raise UsageError(
+            f"topic {name!r} keeps its partitions: their number says in which of them {what} are; with "
+            f"another one they would be lost. {setting} of a store counts when the topic is made"
+        )
 
 
 def check_held(held: Iterable[int] | None, partition_count: int) -> Sequence[int]:

@@ -105,6 +105,8 @@ def test_groups_and_transactions_begin_before_there_is_a_topic(cluster):
     assert cluster.view.topics["__consumer_offsets"].config["cleanup.policy"] == "compact"
     for name in internal:
         cluster.wait_for_isr(TopicPartition(name, 0), 3)
+        with logstore.connect(*cluster.addresses) as remote, pytest.raises(UsageError, match="keeps its"):
+            remote.add_partitions(name, 2)
 
 
 def test_clients_that_are_faster_than_the_nodes_make_no_topics_with_few_replicas(tmp_path):

@@ -397,6 +397,15 @@ class TestCreatePartitions:
         assert [bool(each.error_message) for each in found] == [False, True, True]
         assert [rig.directory.topic(each).partition_count for each in ("t", "u")] == [4, 1]
 
+    @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__share_group_state"])
+    def test_an_internal_topic_keeps_its_partitions(self, rig, name):
+        """With another number of them, no group and no transactional id would be found any more."""
+        rig.directory.create_topic(name, 1, None)
+        (found,) = self.grow(rig, (name, 20, None))
+        assert found.error_code == ErrorCode.INVALID_PARTITIONS
+        assert "num_partitions of a store" in found.error_message
+        assert rig.directory.topic(name).partition_count == 1
+
     def test_wrong_places_and_trials_change_nothing(self, rig):
         (found,) = self.grow(rig, ("t", 4, (create_partitions.Assignment((1,)),)))
         assert found.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT

@@ -61,10 +61,27 @@ class TestDescribeConfigs:
         keys = ("retention.ms", "preallocate", "no.such")
         (found,) = self.describe(rig, (TOPIC, "t", keys), synonyms=True, documentation=True)
         assert {each.name: each.synonyms for each in found.configs} == {
-            "retention.ms": (("retention.ms", "5", FROM_TOPIC), ("log.retention.ms", "-1", DEFAULT)),
+            "retention.ms": (
+                ("retention.ms", "5", FROM_TOPIC),
+                ("log.retention.ms", "5", STATIC),
+                ("log.retention.ms", "-1", DEFAULT),
+            ),
             "preallocate": (("log.preallocate", "false", DEFAULT),),
         }
         assert all(each.documentation for each in found.configs)
+
+    def test_what_a_topic_has_without_its_own_value_is_told(self):
+        """That is what it gets when the value is deleted: what the store was opened with, not the default."""
+        rig = AdminRig(retention_ms=5)
+        rig.directory.configure("t", TopicConfig())
+        (found,) = self.describe(rig, (TOPIC, "t", ("retention.ms",)), synonyms=True)
+        (config,) = found.configs
+        assert (config.value, config.config_source) == ("-1", FROM_TOPIC)
+        assert [(each.value, each.source) for each in config.synonyms] == [
+            ("-1", FROM_TOPIC),
+            ("5", STATIC),
+            ("-1", DEFAULT),
+        ]
 
     def test_the_broker_s_settings(self):
         rig = AdminRig(listener=ListenerConfig(num_partitions=7))

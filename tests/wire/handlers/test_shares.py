@@ -17,6 +17,12 @@ from logstore.wire.handlers.shares.said import release_rest
 from logstore.wire.messages.groups.delete_groups import DeleteGroupsRequest
 from logstore.wire.messages.groups.describe_groups import DescribeGroupsRequest
 from logstore.wire.messages.groups.list_groups import ListGroupsRequest
+from logstore.wire.messages.groups.offset_commit import OffsetCommitRequest
+from logstore.wire.messages.groups.offset_commit import Partition as CommitPartition
+from logstore.wire.messages.groups.offset_commit import Topic as CommitTopic
+from logstore.wire.messages.shares import alter_share_group_offsets as alter_offsets
+from logstore.wire.messages.shares import delete_share_group_offsets as delete_offsets
+from logstore.wire.messages.shares import describe_share_group_offsets as describe_offsets
 from logstore.wire.messages.shares.acknowledged import Acknowledgements, Partition, Topic
 from logstore.wire.messages.shares.share_acknowledge import ShareAcknowledgeRequest
 from logstore.wire.messages.shares.share_fetch import ForgottenTopic, ShareFetchRequest
@@ -487,3 +493,60 @@ def test_what_other_requests_tell_of_a_group(shares):
     shares.rig.pass_time(SESSION_MS + 1)
     assert shares.ask(ApiKey.DELETE_GROUPS, delete).groups[0].error_code == ErrorCode.NONE
     assert shares.ask(ApiKey.LIST_GROUPS, ListGroupsRequest()).groups == ()
+
+
+def test_who_sets_a_group_back_is_told_in_words_why_not(shares):
+    def alter(topic, number):
+        topics = (alter_offsets.Topic(topic, (alter_offsets.Partition(number, 0),)),)
+        request = alter_offsets.AlterShareGroupOffsetsRequest("g", topics)
+        return shares.ask(ApiKey.ALTER_SHARE_GROUP_OFFSETS, request)
+
+    def delete(topic):
+        request = delete_offsets.DeleteShareGroupOffsetsRequest("g", (delete_offsets.Topic(topic),))
+        return shares.ask(ApiKey.DELETE_SHARE_GROUP_OFFSETS, request)
+
+    assert delete("t").error_message == "there is no share group 'g'"
+    shares.set_up()
+    for refused in (alter("t", 0), delete("t")):
+        assert refused.error_message.startswith("share group 'g' has members: stop them")
+    shares.rig.pass_time(SESSION_MS + 1)
+    assert (
+        alter("nope", 3).topics[0].partitions[0].error_message
+        == "there is no topic 'nope' with a partition 3"
+    )
+    assert delete("nope").topics[0].error_message == "there is no topic 'nope'"
+    assert alter("t", 0).topics[0].partitions[0].error_message is None
+    assert delete("t").topics[0].error_message is None
+
+
+def test_the_name_of_consumers_is_not_taken_for_a_share_group_s(shares):
+    """It would begin one, and who deleted that again would delete the offsets of the consumers."""
+    commit = OffsetCommitRequest("g", topics=(CommitTopic("t", partitions=(CommitPartition(0, 1),)),))
+    assert shares.ask(ApiKey.OFFSET_COMMIT, commit, 8).topics[0].partitions[0].error_code == ErrorCode.NONE
+    asked = alter_offsets.AlterShareGroupOffsetsRequest(
+        "g", (alter_offsets.Topic("t", (alter_offsets.Partition(0, 0),)),)
+    )
+    refused = shares.ask(ApiKey.ALTER_SHARE_GROUP_OFFSETS, asked)
+    assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert "'g' is a group of consumers" in refused.error_message
+    (listed,) = shares.ask(ApiKey.LIST_GROUPS, ListGroupsRequest()).groups
+    assert listed.group_type == "classic"
+    shares.set_up()  # workers may take the name: both are there then
+    shares.rig.pass_time(SESSION_MS + 1)
+    assert shares.ask(ApiKey.ALTER_SHARE_GROUP_OFFSETS, asked).error_code == ErrorCode.NONE
+
+
+def test_a_share_group_that_there_is_not_has_begun_nowhere(shares):
+    """As with Kafka: its admin clients would raise an error for the groups of one that asks for many."""
+    topics = (describe_offsets.Topic("t", (0, 1)), describe_offsets.Topic("hidden", (0,)))
+    groups = (describe_offsets.Group("none", None), describe_offsets.Group("none", topics))
+    request = describe_offsets.DescribeShareGroupOffsetsRequest(groups)
+    for asked in (
+        shares,
+        Shares(rig=shares.rig, denied=[(Operation.DESCRIBE, ResourceType.TOPIC, "hidden")]),
+    ):
+        every, some = asked.ask(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, request).groups
+        assert (every.error_code, every.topics) == (ErrorCode.NONE, ())
+        found = {each.name: each.partitions for each in some.topics}
+        assert [(each.start_offset, each.lag, each.error_code) for each in found["t"]] == [(-1, -1, 0)] * 2
+    assert found["hidden"][0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -157,7 +157,9 @@ def _describe(directory: LogDirectory, name: str, *, with_documentation: bool) -
         config = directory.config_of(name)
     except LogstoreError as error:
         return DescribedConfig(name, code_of(error), message=str(error))
-    return DescribedConfig(name, ErrorCode.NONE, settings_of(config, with_documentation=with_documentation))
+    new = directory.config.topic
+    settings = settings_of(config, with_documentation=with_documentation, for_new_topics=new)
+    return DescribedConfig(name, ErrorCode.NONE, settings)
 
 
 def describe_log_dirs(directory: LogDirectory, request: DescribeLogDirsRequest) -> DescribeLogDirsResult:

@@ -387,7 +387,8 @@ class NodeBroker(ShareBroker):
             config = config_of(self._directory, topic)
         except LogstoreError as error:
             return DescribedConfig(name, code_of(error), message=str(error))
-        settings = settings_of(config, with_documentation=with_documentation)
+        new = self._directory.config.topic
+        settings = settings_of(config, with_documentation=with_documentation, for_new_topics=new)
         return DescribedConfig(name, NONE, described(topic.config, settings))
 
     def create_topics(self, request: CreateTopicsRequest) -> Pending[TopicsResult]:

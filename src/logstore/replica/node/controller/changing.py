@@ -152,7 +152,9 @@ class ClusterTopics:
                 ErrorCode.NONE,
                 partition_count=len(replicas),
                 replication_factor=len(replicas[0]),
-                settings=described(topic.settings, settings_of(config)),
+                settings=described(
+                    topic.settings, settings_of(config, for_new_topics=self._directory.config.topic)
+                ),
             )
 
         for topic in request.topics:

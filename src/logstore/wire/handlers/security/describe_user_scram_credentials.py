@@ -35,7 +35,7 @@ def _row(name: str, count: int, credentials: dict[ScramMechanism, int] | None) -
     if count > 1:
         return UserResult(name, ErrorCode.DUPLICATE_RESOURCE, "a user is named twice in one request")
     if credentials is None:
-        return UserResult(name, ErrorCode.RESOURCE_NOT_FOUND, "there is no such user")
+        return UserResult(name, ErrorCode.RESOURCE_NOT_FOUND, f"there is no user {name!r}")
     return UserResult(name, ErrorCode.NONE, None, tuple(Credential(*each) for each in credentials.items()))
 
 

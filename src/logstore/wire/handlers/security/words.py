@@ -6,7 +6,7 @@ from typing import Final
 
 from logstore.logdir.acls import Operation
 
-NO_ACLS: Final = "this listener has no ACLs: everyone may do everything"
+NO_ACLS: Final = "this listener has no ACLs: everyone may do everything. Open it with authorize=True"
 NO_USERS: Final = "this listener has no users: clients do not log in"
 
 

@@ -9,6 +9,7 @@ from logstore.format.messages.fields import NO_UUID
 from logstore.logdir.acls import Operation
 from logstore.wire.handlers.call import Call
 from logstore.wire.handlers.resolving import resolve
+from logstore.wire.handlers.shares import words
 from logstore.wire.handlers.then import then
 from logstore.wire.messages.shares.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
@@ -27,7 +28,7 @@ def answer(
 
     def convert(result: DeleteShareOffsetsResult) -> DeleteShareGroupOffsetsResponse:
         if result.error is not NONE:
-            message = result.message or result.error.name
+            message = words.of_group(request.group_id, result.error, result.message)
             return DeleteShareGroupOffsetsResponse(error_code=result.error, error_message=message)
         told = {**codes, **result.errors}
         return DeleteShareGroupOffsetsResponse(
@@ -36,7 +37,7 @@ def answer(
                     topic.name,
                     call.node.topics.id_of(topic.name) or NO_UUID,
                     told[topic.name],
-                    None if told[topic.name] is NONE else told[topic.name].name,
+                    words.of_topic(topic.name, told[topic.name]),
                 )
                 for topic in request.topics
             )

@@ -61,6 +61,8 @@ def _may_see(call: Call, topic: str) -> bool:
 
 
 def _result(call: Call, group: Group, found: ShareGroupOffsets) -> GroupResult:
+    if found.error is ErrorCode.GROUP_ID_NOT_FOUND:  # as Kafka: it has not begun anywhere
+        found = ShareGroupOffsets(NONE, found.group, _not_begun(group))
     if found.error is not NONE:
         return _refused(group, found.error, found.message)
     seen = [each for each in found.partitions if _may_see(call, each.partition.topic)]
@@ -71,6 +73,14 @@ def _result(call: Call, group: Group, found: ShareGroupOffsets) -> GroupResult:
         for number in topic.partitions
     ]
     return GroupResult(group.group_id, _by_topic(call, [*seen, *hidden]))
+
+
+def _not_begun(group: Group) -> tuple[ShareOffset, ...]:
+    return tuple(
+        ShareOffset(TopicPartition(topic.name, number))
+        for topic in group.topics or ()
+        for number in topic.partitions
+    )
 
 
 def _by_topic(call: Call, offsets: Iterable[ShareOffset]) -> tuple[TopicResult, ...]:

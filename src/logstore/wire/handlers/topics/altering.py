@@ -73,9 +73,7 @@ def _refusal(call: Call, resource: Resource, *, is_twice: bool) -> Refusal | Non
     if is_twice:
         return invalid(f"the request changes {ConfigResource(kind).name} {name!r} twice")
     if kind not in (ConfigResource.TOPIC, ConfigResource.GROUP, ConfigResource.BROKER):
-        return invalid(
-            f"{ConfigResource(kind).name} {name!r} has no settings here; topics and share groups have"
-        )
+        return invalid(f"{ConfigResource(kind).name} {name!r} has no settings here; topics and groups have")
     twice = [key for key, count in Counter(each.name for each in resource.configs).items() if count > 1]
     return invalid(f"the request changes {twice[0]} twice") if twice else None
 

@@ -163,6 +163,8 @@ def _synonyms(setting: Setting, source: ConfigSource) -> tuple[Synonym, ...]:
     if not setting.is_default:
         name = brokers if source is ConfigSource.STATIC_BROKER else setting.name
         found.append(Synonym(name, setting.value, source))
+    if setting.for_new_topics is not None and source is not ConfigSource.STATIC_BROKER:
+        found.append(Synonym(brokers, setting.for_new_topics, ConfigSource.STATIC_BROKER))
     if setting.default is not None:
         found.append(Synonym(brokers, setting.default, ConfigSource.DEFAULT))
     return tuple(found)
