@@ -200,6 +200,20 @@ def test_a_producer_that_goes_on_asks_for_the_next_epoch(rig, producer):
     assert producer.start(producer_id=123, producer_epoch=0) is ErrorCode.PRODUCER_FENCED
 
 
+def test_a_producer_that_goes_on_has_no_transaction_to_end(rig, producer):
+    """The one that was open is aborted for it; an end of it that comes late is none of the next, as with
+    Kafka."""
+    first = producer.me
+    assert producer.send(b"a") is OK
+    assert producer.start(producer_id=first.producer_id, producer_epoch=first.producer_epoch) is OK
+    assert producer.epoch == first.producer_epoch + 1
+    assert described(rig).state == "Empty"
+    assert producer.end(committed=False) is ErrorCode.INVALID_TXN_STATE
+    assert producer.send(b"b") is OK
+    assert producer.end() is OK
+    assert committed(rig) == [b"b"]
+
+
 def test_an_end_is_asked_twice(producer):
     for outcome in (True, False):
         assert producer.send(b"a") is OK

@@ -108,7 +108,7 @@ def begin_anew(
         return _CONCURRENT
     if asks != NOBODY:
         if _is_asked_again(known, asks) and known.state is not TransactionState.ONGOING:
-            return _NONE
+            return _begun_again(known, timeout_ms, now_ms)
         if asks != (known.producer_id, known.producer_epoch):
             return _FENCED
     if known.state is TransactionState.ONGOING:
@@ -124,6 +124,16 @@ def begin_anew(
     )
     if known.producer_epoch >= MAX_EPOCH - 1:
         after = _with_new_id(after, new_producer_id())
+    return Step(ErrorCode.NONE, after)
+
+
+def _begun_again(known: Transaction, timeout_ms: int, now_ms: int) -> Step:
+    """The producer has its next epoch already. What was open for the one before has ended: an end of a
+    transaction that comes now is not taken for the end of that."""
+    if known.state is TransactionState.EMPTY:
+        return _NONE
+    state = next_state(known.state, Event.BEGINS_ANEW)
+    after = known._replace(state=state, timeout_ms=timeout_ms, start_ms=-1, last_update_ms=now_ms)
     return Step(ErrorCode.NONE, after)
 
 
