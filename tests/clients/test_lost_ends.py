@@ -106,6 +106,19 @@ def test_a_queue_gives_what_comes_next(tmp_path, store, lose, when):
         assert given(queue, 1) == ["newer 0"]
 
 
+@pytest.mark.parametrize("lose", [cut, start_over])
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_transaction_whose_markers_are_cut_off_holds_up_no_other(store, lose, committed):
+    """They never became durable, and the next producer of the id waited for that until it gave up."""
+    for number in range(20):
+        producer = store.producer(transactional_id="x", max_block_ms=5_000)
+        with producer, producer.transaction() as transaction:
+            producer.send("t", b"%d" % number)
+            if not committed:
+                transaction.abort()
+        lose(store)
+
+
 def test_a_store_that_is_closed_and_dropped_is_gone_at_once(store):
     """Its files are not left to the collector of garbage, which runs anywhere."""
     path = store.path
