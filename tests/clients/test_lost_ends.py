@@ -13,6 +13,7 @@ import pytest
 import logstore
 from logstore.config import TopicConfig
 from logstore.errors import JobLostError
+from logstore.testing import FAULTS, FaultyFiles, ManualClock, MemoryFiles
 from tests.rotation import seed_of_turn
 
 
@@ -79,7 +80,7 @@ def test_a_queue_gives_what_comes_next(tmp_path, store, lose, when):
     """Of the records that are lost some were done with, and one is under way."""
     expected = [f"new {number}" for number in range(5)]
     if when == "in use":
-        with store.queue("t", group="g") as queue:
+        with store.queue("t", group="g", linger_ms=10_000) as queue:
             assert len(given(queue, 6)) == 6
             fill(store, "under way", 1)
             (job,) = queue.poll(timeout=5)
@@ -132,6 +133,30 @@ def test_a_store_that_is_closed_and_dropped_is_gone_at_once(store):
         assert directory() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("refusing", ["__consumer_offsets", "__share_group_state"])
+def test_what_a_full_disk_kept_back_until_the_close_is_done_by_the_next_open(refusing):
+    """The topic was not opened since the last clean stop, so nothing else was wrong with the store."""
+    disk = MemoryFiles()
+    files = FaultyFiles(disk)
+    store = logstore.open("/store", files=files, clock=ManualClock())
+    store.create_topic("t")
+    fill(store, "old", 6)
+    store.offsets("g").commit({("t", 0): 6})
+    with store.queue("t", group="g") as queue:
+        assert len(given(queue, 6)) == 6
+    store.close()
+    store = logstore.open("/store", files=files, clock=ManualClock())
+    files.fail(FAULTS["ENOSPC"], kinds=["write"], path=refusing, times=None)
+    cut(store)
+    store.close()
+    store = logstore.open("/store", files=MemoryFiles(disk.now()), clock=ManualClock())
+    fill(store, "new", 5)
+    assert store.offsets("g")["t", 0].offset == 2
+    with store.queue("t", group="g") as queue:
+        assert given(queue, 5) == [f"new {number}" for number in range(5)]
+    store.close()
 
 
 class Life:

@@ -434,6 +434,11 @@ class CommittedOffsets:
             self._end_of = end_of if before is None else partial(_lower_end, before, end_of)
         self.finish_setting_back()
 
+    @property
+    def is_to_be_set_back(self) -> bool:
+        """Whether :meth:`set_back` could not do all."""
+        return self._end_of is not None
+
     def finish_setting_back(self) -> None:
         """Do what :meth:`set_back` could not. Raises as that."""
         with self._setting_back:
