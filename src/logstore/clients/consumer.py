@@ -87,11 +87,7 @@ class Consumer(BoundToProcess):
         """The settings."""
         self.isolation = isolation
         """How far it sees."""
-        self.group = None if group is None else check_group(group)
-        if self.group is None and self.config.enable_auto_commit:
-            raise InvalidConfigError(
-                "enable_auto_commit is True, and there is no group to commit for; group='billing' names one"
-            )
+        self.group = _group_of(group, self.config)
         """The group that its offsets are committed for."""
         self._broker = broker
         self._clock = clock or SystemClock()
@@ -123,14 +119,17 @@ class Consumer(BoundToProcess):
         self._membership: Membership | None = None
         self._seats = seats
         if self._topics.names:
-            found = self._topics.partitions()  # or there is no such topic
-            if self.group is None:
-                self._positions.assign(found)
-            else:
-                self._membership = self._commits.membership = self._new_membership(self.group, chosen)
-                self.counts.is_member = True
-                if seats is not None and self.config.group_instance_id is None:
-                    seats.keep(self, self._membership.seat)
+            self._subscribe(chosen)
+
+    def _subscribe(self, assignors: tuple[Assignor, ...]) -> None:
+        found = self._topics.partitions()  # or there is no such topic
+        if self.group is None:
+            self._positions.assign(found)
+            return
+        self._membership = self._commits.membership = self._new_membership(self.group, assignors)
+        self.counts.is_member = True
+        if self._seats is not None and self.config.group_instance_id is None:
+            self._seats.keep(self, self._membership.seat)
 
     def _new_membership(self, group: str, assignors: tuple[Assignor, ...]) -> Membership:
         return Membership(
@@ -719,6 +718,21 @@ class Consumer(BoundToProcess):
     def __repr__(self) -> str:
         of = "" if self.group is None else f" of group {self.group!r}"
         return f"<Consumer{of}: {len(self._positions)} partitions>"
+
+
+def _group_of(group: str | None, config: ConsumerConfig) -> str | None:
+    """
+    Raises:
+        InvalidConfigError: there is no group to commit for, and the settings say so.
+        UsageError: it is no name of a group.
+    """
+    if group is not None:
+        return check_group(group)
+    if config.enable_auto_commit:
+        raise InvalidConfigError(
+            "enable_auto_commit is True, and there is no group to commit for; group='billing' names one"
+        )
+    return None
 
 
 def _weakly(method: Callable[..., object]) -> Callable[..., None]:
