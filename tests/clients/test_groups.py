@@ -269,6 +269,27 @@ def test_a_static_member_comes_back_without_a_rebalance():
     assert [each for each in world.told if each[0] == "a"] == []
 
 
+@pytest.mark.parametrize("names", ["a", "ab"])
+@pytest.mark.parametrize("while_away", [True, False])
+def test_new_partitions_are_assigned_where_the_leader_is_static_and_came_back(names, while_away):
+    """It is told to leave the assignment as it is, and nobody else looks."""
+    world = World(partitions=2)
+    for name in names:
+        world.join(name, group_instance_id=name)
+    world.settle()
+    for name in names:
+        world.members.pop(name).close()
+    if while_away:
+        world.directory.add_partitions("t", 6)
+    for name in names:
+        world.join(name, group_instance_id=name)
+    world.settle()
+    if not while_away:
+        world.directory.add_partitions("t", 6)
+        world.settle()
+    assert sorted(chain(*world.owned().values())) == [0, 1, 2, 3, 4, 5]
+
+
 def test_a_second_member_with_the_same_instance_id_fences_the_first():
     world = World()
     first = world.join("a", group_instance_id="x")

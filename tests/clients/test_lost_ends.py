@@ -14,6 +14,7 @@ import logstore
 from logstore.config import TopicConfig
 from logstore.errors import JobLostError
 from logstore.model import Role
+from logstore.testing import FAULTS, FaultyFiles, ManualClock, MemoryFiles
 from tests.rotation import seed_of_turn
 
 
@@ -113,6 +114,19 @@ def test_a_queue_gives_what_comes_next(tmp_path, store, lose, when):
         assert given(queue, 1) == ["newer 0"]
 
 
+@pytest.mark.parametrize("lose", [cut, start_over])
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_transaction_whose_markers_are_cut_off_holds_up_no_other(store, lose, committed):
+    """They never became durable, and the next producer of the id waited for that until it gave up."""
+    for number in range(20):
+        producer = store.producer(transactional_id="x", max_block_ms=5_000)
+        with producer, producer.transaction() as transaction:
+            producer.send("t", b"%d" % number)
+            if not committed:
+                transaction.abort()
+        lose(store)
+
+
 def test_a_store_that_is_closed_and_dropped_is_gone_at_once(store):
     """Its files are not left to the collector of garbage, which runs anywhere."""
     path = store.path
@@ -126,6 +140,30 @@ def test_a_store_that_is_closed_and_dropped_is_gone_at_once(store):
         assert directory() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("refusing", ["__consumer_offsets", "__share_group_state"])
+def test_what_a_full_disk_kept_back_until_the_close_is_done_by_the_next_open(refusing):
+    """The topic was not opened since the last clean stop, so nothing else was wrong with the store."""
+    disk = MemoryFiles()
+    files = FaultyFiles(disk)
+    store = logstore.open("/store", files=files, clock=ManualClock())
+    store.create_topic("t")
+    fill(store, "old", 6)
+    store.offsets("g").commit({("t", 0): 6})
+    with store.queue("t", group="g") as queue:
+        assert len(given(queue, 6)) == 6
+    store.close()
+    store = logstore.open("/store", files=files, clock=ManualClock())
+    files.fail(FAULTS["ENOSPC"], kinds=["write"], path=refusing, times=None)
+    cut(store)
+    store.close()
+    store = logstore.open("/store", files=MemoryFiles(disk.now()), clock=ManualClock())
+    fill(store, "new", 5)
+    assert store.offsets("g")["t", 0].offset == 2
+    with store.queue("t", group="g") as queue:
+        assert given(queue, 5) == [f"new {number}" for number in range(5)]
+    store.close()
 
 
 class Life:

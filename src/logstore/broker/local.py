@@ -313,7 +313,7 @@ class LocalBroker:
 
     def close(self) -> None:
         """Store what has changed in groups, and answer what waits in them and in transactions. The directory
-        is closed by its owner."""
+        is closed by its owner. What cannot be set back now, the next open does."""
         self._groups.close()
         if self._transactions is not None:
             self._transactions.close()
@@ -325,6 +325,8 @@ class LocalBroker:
             self._share_groups.close()
         elif self._ends is not None:  # after a clean stop the next opening does not look for it
             self.set_share_groups_back(self._ends)
+        if self._ends is not None or self.committed.is_to_be_set_back:
+            self._directory.leave_unsettled()
 
     # Records
 

@@ -87,11 +87,7 @@ class Consumer(BoundToProcess):
         """The settings."""
         self.isolation = isolation
         """How far it sees."""
-        self.group = None if group is None else check_group(group)
-        if self.group is None and self.config.enable_auto_commit:
-            raise InvalidConfigError(
-                "enable_auto_commit is True, and there is no group to commit for; group='billing' names one"
-            )
+        self.group = _group_of(group, self.config)
         """The group that its offsets are committed for."""
         self._broker = broker
         self._clock = clock or SystemClock()
@@ -726,6 +722,21 @@ class Consumer(BoundToProcess):
     def __repr__(self) -> str:
         of = "" if self.group is None else f" of group {self.group!r}"
         return f"<Consumer{of}: {len(self._positions)} partitions>"
+
+
+def _group_of(group: str | None, config: ConsumerConfig) -> str | None:
+    """
+    Raises:
+        InvalidConfigError: there is no group to commit for, and the settings say so.
+        UsageError: it is no name of a group.
+    """
+    if group is not None:
+        return check_group(group)
+    if config.enable_auto_commit:
+        raise InvalidConfigError(
+            "enable_auto_commit is True, and there is no group to commit for; group='billing' names one"
+        )
+    return None
 
 
 def _weakly(method: Callable[..., object]) -> Callable[..., None]:

@@ -18,6 +18,7 @@ from logstore.broker.broker import Broker
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import RETRIABLE, error_of
 from logstore.broker.groups.requests import (
+    DescribedGroup,
     GroupProtocol,
     Heartbeat,
     JoinGroup,
@@ -104,6 +105,8 @@ class Membership:
         self._syncing: Pending[SyncGroupResult] | None = None
         self._beating: Pending[ErrorCode] | None = None
         """A sign of life that was not answered yet."""
+        self._looking: Pending[tuple[DescribedGroup, ...]] | None = None
+        """What a leader that has come back asks: who has which partitions."""
         self._joined: JoinGroupResult | None = None
         self._counts: dict[str, int] = {}
         self._next_ms = -1
@@ -225,7 +228,7 @@ class Membership:
         if result.error is not ErrorCode.NONE:
             return self._refused(result.error, result.message)
         self.seat.member_id, self.generation, self._joined = result.member_id, result.generation, result
-        assignments = {}
+        assignments, self._counts = {}, {}
         if result.leader_id == result.member_id and not result.skip_assignment:
             assignments = self._assign(result)
         request = SyncGroup(
@@ -271,6 +274,8 @@ class Membership:
             else ungrouped(decode_assignment(result.assignment).assigned_partitions)
         )
         self._last, self._last_generation = tuple(assigned), self.generation
+        if self._joined is not None and self._joined.skip_assignment:
+            self._looking = self._broker.describe_groups((self._group,))
         gone = tuple(each for each in self.owned if each not in assigned)
         new = tuple(each for each in assigned if each not in self.owned)
         self.owned = tuple(assigned)
@@ -284,7 +289,32 @@ class Membership:
 
     # Being a member
 
+    def _is_outdated(self) -> bool:
+        """Whether topics have changed while a leader was away that has come back: nobody else looks. It goes
+        on with what was assigned before, and looks at it once."""
+        found = None if self._looking is None else self._looking.poll()
+        if found is None:
+            return False
+        self._looking = None
+        if any(each.error is not ErrorCode.NONE or each.state != "Stable" for each in found):
+            return False
+        members = [member for each in found for member in each.members]
+        topics = self._topics.union(*(Subscription.decode(each.metadata).topics for each in members))
+        self._counts = self._count_partitions(sorted(topics))
+        assigned = {
+            partition
+            for each in members
+            if each.assignment
+            for partition in ungrouped(decode_assignment(each.assignment).assigned_partitions)
+        }
+        return assigned != {
+            TopicPartition(topic, number) for topic, count in self._counts.items() for number in range(count)
+        }
+
     def _stay_alive(self) -> bool:
+        if self._is_outdated():
+            self._outside()
+            return True
         now_ms = self._clock.monotonic_ms()
         if self._beating is None:
             if now_ms < self._next_ms:
@@ -366,7 +396,7 @@ class Membership:
 
     def _outside(self) -> None:
         self._phase, self._next_ms = _Phase.OUTSIDE, -1
-        self._beating = None
+        self._beating = self._looking = None
 
     def _forget(self) -> None:
         self.seat.member_id, self.generation, self.owned = "", -1, ()

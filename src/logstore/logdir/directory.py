@@ -114,6 +114,7 @@ class LogDirectory:
         self._cleaner: LogCleaner | None = None
         self._gone: list[str] = []  # directories of deleted topics, under their new names
         self._is_closed = False
+        self._is_settled = True
         self._scrubber: Scrubber | None = None
         prepare_directory(self._files, self.path, create=create)
         try:
@@ -744,6 +745,11 @@ class LogDirectory:
                 if self._open.are_closed:
                     self.context.home.release()
 
+    def leave_unsettled(self) -> None:
+        """Something could not be done that an open after a crash does: the next open is to be one. Called
+        before :meth:`close`."""
+        self._is_settled = False
+
     def check_not_within(self) -> None:
         """See :func:`~logstore.logdir.upkeep.check_not_within`."""
         if self.context.home.is_used_here():
@@ -766,7 +772,7 @@ class LogDirectory:
         finally:
             self.context.home.store_checkpoints()
         self._topics.store_marked()
-        if self._open.are_sound:
+        if self._open.are_sound and self._is_settled:
             self.context.home.put_clean_marker()
         if self._reserve.may_exist:
             self._reserve.keep()

@@ -475,8 +475,8 @@ class Log(CheckableLog):
         flush: bool = False,
     ) -> Wait:
         """Call ``done(True)`` once readers of the isolation can see everything below ``offset``. Call
-        ``done(False)`` if the timeout passes, or the log closes or fails first. Takes no thread, so that any
-        number of long polls and acknowledgements can wait.
+        ``done(False)`` if the timeout passes, or the log closes, fails, or is cut before what it waits for.
+        Takes no thread, so that any number of long polls and acknowledgements can wait.
 
         With :attr:`Isolation.DURABLE`, ``done`` is called when everything below ``offset`` survives a power
         cut. The background flushes within ``flush_ms``, or at once with ``flush``; one fsync serves all

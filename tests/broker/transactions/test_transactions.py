@@ -207,7 +207,7 @@ def test_a_producer_that_goes_on_has_no_transaction_to_end(rig, producer):
     assert producer.send(b"a") is OK
     assert producer.start(producer_id=first.producer_id, producer_epoch=first.producer_epoch) is OK
     assert producer.epoch == first.producer_epoch + 1
-    assert described(rig).state == "Empty"
+    assert described(rig).state is TransactionState.EMPTY
     assert producer.end(committed=False) is ErrorCode.INVALID_TXN_STATE
     assert producer.send(b"b") is OK
     assert producer.end() is OK

@@ -239,7 +239,7 @@ class _Acknowledgement:
             what = f"{log.partition} was deleted before the batch was durable"
             self._finish(number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
         else:
-            what = "the log was closed, or could not be flushed; the batch may not survive a power cut"
+            what = "the log was closed or cut, or could not be flushed; the batch may be lost"
             self._finish(number, ErrorCode.KAFKA_STORAGE_ERROR, what)
 
     def _finish(self, number: int, code: ErrorCode, message: str | None) -> None:

@@ -95,7 +95,7 @@ class Removal:
             if offset >= core.log_end_offset:
                 core.cut_epochs()
                 return False
-            counts = self._counts_for_groups(core)
+            counts, old_end = self._counts_for_groups(core), core.log_end_offset
             now_ms, reason = self._context.clock.now_ms(), f"truncate_to({offset})"
             if offset < core.segments[0].base_offset:
                 self.schedule_locked(core.start_over(offset, None, now_ms, reason))
@@ -104,6 +104,7 @@ class Removal:
             self._durability.flush_now_locked()
             self._durability.checkpoint_if_rolled()  # a gap above the recovery point looks like loss
             self._waits.notify(core.view)
+            self._waits.lose(old_end)
         if counts:
             self._context.tell_lost_end(self._partition, offset)
         return True
@@ -117,10 +118,11 @@ class Removal:
             now_ms, reason = self._context.clock.now_ms(), f"truncate_fully_and_start_at({offset})"
             if row_count := self._gathering.rows.row_count:
                 reason += f", and {row_count} records that were not written yet"
+            counts, old_end = self._counts_for_groups(core), core.log_end_offset + row_count
             self._gathering.rows.clear()
             self.schedule_locked(core.start_over(offset, log_start_offset, now_ms, reason))
             self._waits.notify(core.view)
-            counts = self._counts_for_groups(core)
+            self._waits.lose(old_end)
         if counts:
             self._context.tell_lost_end(self._partition, offset)
 

@@ -28,8 +28,8 @@ from logstore.warning import warn
 _SWEPT_AT: Final = 8
 
 Done = Callable[[bool], object]
-"""Called once: with True if the log reached the offset, with False after the timeout, or if the log closed or
-failed."""
+"""Called once: with True if the log reached the offset, with False after the timeout, or if the log closed,
+failed, or lost the records below the offset."""
 
 
 class Wait:
@@ -298,6 +298,20 @@ class Waits:
                 self._entries.pop(entry.isolation, None)
             self._look_locked()
         self.raise_interrupt()
+
+    def lose(self, old_end: int) -> None:
+        """The last records below ``old_end`` were cut off: who waits for one of them waits in vain, and what
+        takes its place is not what he waits for. Called after :meth:`notify`."""
+        with self._lock:
+            lost = [each for heap in self._entries.values() for each in heap if each[0] <= old_end]
+            for isolation, heap in list(self._entries.items()):
+                heap[:] = [each for each in heap if each[0] > old_end]
+                heapq.heapify(heap)
+                if not heap:
+                    del self._entries[isolation]
+            self._look_locked()
+        for _, _, entry in lost:
+            entry.tell(False)
 
     def end(self) -> None:
         """End all waits: the log is closed or has failed, and will not grow any more."""

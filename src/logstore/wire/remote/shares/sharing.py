@@ -55,6 +55,7 @@ _BEGINS_ELSEWHERE: Final = (
     "share group %r is new, and %s=%s was not set: %s. Unless an administrator has set it, jobs in front of "
     "its first worker are passed over. The user needs ALTER_CONFIGS on the group"
 )
+_NOT_A_MEMBER: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
 _ASSIGNED_MS = 20
 _LONGEST_ASSIGNING_MS = 5_000
 
@@ -206,6 +207,10 @@ class ShareMembers:
         client_id = request.client_id or self._client_id
 
         def done(beat: Beat, throttle_ms: int) -> None:
+            if until and request.member_epoch != JOINING and beat.error in _NOT_A_MEMBER:
+                # It waits for partitions, and the coordinator has begun anew meanwhile.
+                self._beat(request._replace(member_epoch=JOINING), pending, until=until)
+                return
             if beat.error is not ErrorCode.NONE or request.member_epoch == LEAVING:
                 result = ShareGroupHeartbeatResult(
                     beat.error, beat.member_id, beat.member_epoch, message=beat.message
