@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import random
@@ -13,7 +14,7 @@ import pytest
 import logstore
 from logstore.config import TopicConfig
 from logstore.errors import JobLostError
-from logstore.model import Role
+from logstore.model import Isolation, Role
 from logstore.testing import FAULTS, FaultyFiles, ManualClock, MemoryFiles
 from tests.rotation import seed_of_turn
 
@@ -125,6 +126,27 @@ def test_a_transaction_whose_markers_are_cut_off_holds_up_no_other(store, lose, 
             if not committed:
                 transaction.abort()
         lose(store)
+
+
+@pytest.mark.parametrize("isolation", [Isolation.HIGH_WATERMARK, Isolation.COMMITTED])
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_drain_ends_where_a_log_was_cut_within_its_last_batch(store, isolation, elsewhere):
+    """There is no record in front of its end then. 0.6 s each."""
+    log = store.create_topic("u", partitions=2)[0]
+    store["u"][1].extend([b"other"])
+    log.extend([b"kept"])
+    log.extend([b"cut off", b"cut off"])
+    log.truncate_to(2)
+    with contextlib.ExitStack() as stack:
+        place = store
+        if elsewhere:
+            listener = stack.enter_context(store.listen())
+            place = stack.enter_context(logstore.connect(listener.address))
+        with place.consumer("u", isolation=isolation) as consumer:
+            assert sorted(record.value for record in consumer.drain()) == [b"kept", b"other"]
+            assert set(consumer.lag().values()) == {0}
+            log.extend([b"next"])
+            assert [record.value for record in consumer.drain()] == [b"next"]
 
 
 def test_a_store_that_is_closed_and_dropped_is_gone_at_once(store):

@@ -454,6 +454,7 @@ class Consumer(BoundToProcess):
             if not found and self._fetches.is_throttled and not self._may_wait:
                 raise RetriableError("a quota is exceeded; let the clock go on, and drain again")
             if not found:
+                self._pass_gaps(ends)
                 continue
             partition = partition_of(found[0])
             end = ends.get(partition, 0)
@@ -465,6 +466,13 @@ class Consumer(BoundToProcess):
                     self._positions.of(partition).go_to(max(end, found[0].offset))
                     break
                 yield record
+
+    def _pass_gaps(self, ends: dict[TopicPartition, int]) -> None:
+        """Go to the ends that no record is in front of."""
+        for each in list(self._positions):
+            end = ends.get(each.partition, 0)
+            if self._at(each) < end and not each.is_paused and self._fetches.are_none_left(each, end):
+                each.go_to(end)
 
     def one_by_one(self, found: list[Any]) -> Iterator[Any]:
         """Records of a poll. The position moves with each; those that are not used come again."""

@@ -10,8 +10,9 @@ from typing import Any
 from logstore.broker.broker import Broker
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import error_of
-from logstore.broker.pending import Pending
+from logstore.broker.pending import Pending, wait_for
 from logstore.broker.requests import (
+    NO_NODE,
     NO_OFFSET,
     DivergingEpoch,
     FetchedPartition,
@@ -172,6 +173,21 @@ class Fetches:
             warn("%s, which are read now", gone)
         position.go_to(min(offset, end))
         position.epoch = diverging.epoch
+
+    def are_none_left(self, position: Position, end: int) -> bool:
+        """Whether there is no record from a position up to an end that readers have been told: the log was
+        cut within a batch, and nothing has come since. Asks of this partition alone, so that nothing else
+        takes the room of the answer. False if that is not known."""
+        self.drop()
+        request = self._request([position], 0)._replace(min_bytes=1)
+        result = wait_for(self._broker.fetch(request), self._config.request_timeout_ms / 1000)
+        if result is None:
+            return False
+        (found,) = result.partitions
+        is_plain = found.error is ErrorCode.NONE and found.diverging is None and found.preferred_id == NO_NODE
+        is_committed = self._isolation is Isolation.COMMITTED
+        told_end = found.last_stable_offset if is_committed else found.high_watermark
+        return is_plain and not found.data and found.next_offset == position.fetch_offset and told_end >= end
 
     def drop(self) -> None:
         """Want no answer any more: what is to be fetched has changed."""
