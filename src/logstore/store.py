@@ -1190,7 +1190,15 @@ class Store(BoundToProcess, Mapping[str, Topic]):
 
     def watch_copy(self, copy: Copying) -> None:
         """For :mod:`logstore.replica`: tell in the metrics of what copies a leader's topics into the store,
-        as long as it is there."""
+        as long as it is there.
+
+        Raises:
+            UsageError: it is no standby.
+        """
+        if not all(hasattr(copy, name) for name in ("source", "is_ended", "progress")):
+            raise UsageError(
+                f"copy is {shown(copy)}; it must be a standby: logstore.replica.follow() makes one"
+            )
         self._copies.add(copy)
 
     def _described_queues(self) -> Sequence[DescribedShareGroup]:
