@@ -25,6 +25,12 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="no progress and no r
 Key = Annotated[
     str | None, typer.Option("--key", metavar="FILE", help="of --certificate, if it is in another file")
 ]
+Metrics = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics", metavar="HOST:PORT", help="where Prometheus finds the metrics, by HTTP and for everybody"
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="change nothing, and say what would be done")]
 
 

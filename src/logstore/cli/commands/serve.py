@@ -9,7 +9,7 @@ import typer
 from logstore.cli import serving
 from logstore.cli.commands import Command
 from logstore.cli.errors import WRONG, CommandError
-from logstore.cli.options import Json, Key, Quiet
+from logstore.cli.options import Json, Key, Metrics, Quiet
 from logstore.cli.output import Shape
 from logstore.cli.serving import DEFAULT_ADDRESS, Serving
 
@@ -55,12 +55,6 @@ AllowAnonymous = Annotated[
 Audit = Annotated[
     bool,
     typer.Option("--audit", help="tell on standard error of calls that are refused and logins that fail"),
-]
-Metrics = Annotated[
-    str | None,
-    typer.Option(
-        "--metrics", metavar="HOST:PORT", help="where Prometheus finds the metrics, by HTTP and for everybody"
-    ),
 ]
 Certificate = Annotated[
     str | None, typer.Option("--certificate", metavar="FILE", help="ours, in PEM: clients connect with TLS")

@@ -13,7 +13,7 @@ from logstore.cli.ending import LOOK_SECONDS, until_told
 from logstore.cli.errors import WRONG, CommandError
 from logstore.cli.login import Authorities, Certificate, Login, Mechanism, Password, Tls, User
 from logstore.cli.opening import check_store
-from logstore.cli.options import Json, Key, Quiet
+from logstore.cli.options import Json, Key, Metrics, Quiet
 from logstore.cli.output import Output, Shape
 from logstore.cli.ready import metrics_at
 from logstore.store import Store, open_store
@@ -52,12 +52,6 @@ Addresses = Annotated[
     list[str] | None,
     typer.Option(
         "--listen", metavar="HOST:PORT|PATH", help="where readers of the copy connect; may be repeated"
-    ),
-]
-Metrics = Annotated[
-    str | None,
-    typer.Option(
-        "--metrics", metavar="HOST:PORT", help="where Prometheus finds the metrics, by HTTP and for everybody"
     ),
 ]
 
