@@ -82,6 +82,8 @@ class DirectoryOrigin(Origin):
 
     def epochs_before(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """A read of one batch for each partition."""
+        for each in offsets:  # a log may have been cut since it was compared
+            self._alike.pop(each, None)
         batches = {each: self._batch_with(each, offset - 1) for each, offset in offsets.items()}
         return {each: batch.epoch for each, batch in batches.items() if batch is not None}
 
@@ -94,12 +96,14 @@ class DirectoryOrigin(Origin):
         now = (known, self._looked_at.get(partition))  # a change from then on is noticed by the next look
         if self._alike.get(partition) == now:
             return None
-        with suppress(UnknownTopicError):
-            start, end = self.bounds(partition, Isolation.LOG_END)
-            found = self._parted_within(partition, known, start, min(known.offset, end))
-            if found is not None:
-                return found
-            self._alike[partition] = now
+        last = self._batch_with(partition, known.offset - 1)
+        if last is None or last.epoch != known.epoch:  # seldom
+            with suppress(UnknownTopicError):
+                start, end = self.bounds(partition, Isolation.LOG_END)
+                found = self._parted_within(partition, known, start, min(known.offset, end))
+                if found is not None:
+                    return found
+        self._alike[partition] = now
         return None
 
     def _parted_within(
