@@ -8,13 +8,14 @@ import shlex
 import signal
 import subprocess
 import threading
+import time
 import tomllib
 from pathlib import Path
 
 import pytest
 
 import logstore
-from logstore import NewRecord, ProducerIdentity, TopicConfig
+from logstore import NewRecord, ProducerIdentity, TopicConfig, replica
 from logstore.cli import times
 from logstore.cli.app import COMMANDS
 from logstore.cli.errors import explain
@@ -694,8 +695,20 @@ def lines_for(path):
     yield "handover", ["handover", path, path.with_name("copy"), "--dry-run"]
     yield "bridge", ["bridge", "pull", "SERVERS", path.with_name("pulled"), "t"]
     yield "standby", ["standby", path.with_name("copied"), "127.0.0.1:1"]
-    yield "standby", ["standby", path.with_name("copied"), "127.0.0.1:1", "--promote"]
+    yield "standby", ["standby", path.with_name("copied"), copied_from(path.with_name("copied")), "--promote"]
     yield "serve", ["serve", path, "--listen", "127.0.0.1:0"]
+
+
+def copied_from(path):
+    """The address of a leader that is gone, and of which a store has a copy."""
+    with logstore.open(path.with_name("leader")) as leader, leader.listen("127.0.0.1:0") as listener:
+        leader.create_topic("t")
+        with logstore.open(path) as store, replica.follow(store, listener.address):
+            deadline = time.monotonic() + 30
+            while "t" not in store:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        return listener.address
 
 
 def test_the_script_that_is_installed_is_the_program():

@@ -124,3 +124,60 @@ def test_what_is_wrong(leader, tmp_path):
     ]:
         done = run("standby", *arguments)
         assert (done.code, text in done.err) == (code, True), done.err
+
+
+def test_what_ends_a_copy_is_no_fault_of_the_command_line(leader, tmp_path):
+    """2 s."""
+    _, address = leader
+    here = tmp_path / "here"
+    with logstore.open(here) as store:
+        store.create_topic("orders")[0].append(b"own")
+    done = answer_of_process("standby", here, address)
+    assert (done[0], "'orders'" in done[1]) == (3, True), done[1]
+
+
+def answer_of_process(*arguments):
+    """The exit code and the standard error of a command that ends by itself."""
+    process = start(*arguments)
+    try:
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    return process.returncode, err.decode()
+
+
+def test_an_address_in_use_leaves_no_copies(leader, tmp_path):
+    _, address = leader
+    here = tmp_path / "here"
+    done = run("standby", here, address, "--listen", address)
+    assert (done.code, "in use" in done.err) == (3, True), done.err
+    with logstore.open(here) as store:
+        assert list(store) == []
+        assert not (here / "followed.json").exists()
+
+
+def test_a_promotion_of_nothing_is_told(leader, tmp_path):
+    """2 s."""
+    there, address = leader
+    here = tmp_path / "here"
+    with logstore.open(here) as store:
+        store.create_topic("own")
+    for options in ((), ("--topic", "own"), ("--topic", "nowhere")):
+        done = run("standby", here, address, "--promote", *options)
+        assert (done.code, "nothing was promoted" in done.err) == (3, True), done.err
+        assert str(here) in done.err
+    with logstore.open(here) as store:
+        assert list(store) == ["own"]
+        store.delete_topic("own")
+    with copying(here, address) as (_, process):
+        until(lambda: (here / "orders-0" / f"{0:020}.log").exists())
+        assert told_to_end(process)[0] == 0
+    done = run("standby", here, "127.0.0.1:1", "--promote")
+    assert (done.code, f"a copy of {address}: give that address with --promote" in done.err) == (3, True)
+    there.create_topic("new")
+    names = ("--topic", "orders", "--topic", "nowhere", "--topic", "new")
+    done = answer("standby", here, address, "--promote", *names)
+    assert done.lines == ["orders"]
+    assert "topics 'nowhere', 'new' were not promoted: they are not in" in done.err
+    done = answer("standby", here, address, "--promote", *names)
+    assert (done.lines, "promoted before all was copied" in done.err) == ([], False)

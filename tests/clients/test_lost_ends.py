@@ -13,7 +13,7 @@ import pytest
 
 import logstore
 from logstore.config import TopicConfig
-from logstore.errors import JobLostError
+from logstore.errors import JobLostError, OffsetOutOfRangeError
 from logstore.model import Isolation, Role
 from logstore.testing import FAULTS, FaultyFiles, ManualClock, MemoryFiles
 from tests.rotation import seed_of_turn
@@ -147,6 +147,35 @@ def test_a_drain_ends_where_a_log_was_cut_within_its_last_batch(store, isolation
             assert set(consumer.lag().values()) == {0}
             log.extend([b"next"])
             assert [record.value for record in consumer.drain()] == [b"next"]
+
+
+@pytest.mark.parametrize("count", [1, 4, 7])
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("lose", LOSSES)
+def test_a_drain_reads_what_has_come_since_its_log_was_cut(store, lose, elsewhere, count):
+    """Also where the log has not grown beyond what was read before. 0.2 s each."""
+    with contextlib.ExitStack() as stack:
+        place = store
+        if elsewhere:
+            listener = stack.enter_context(store.listen())
+            place = stack.enter_context(logstore.connect(listener.address))
+        with place.consumer("t") as consumer:
+            assert len(list(consumer.drain())) == 6
+            lose(store)
+            fill(store, "new", count)
+            found = [record.value for record in consumer.drain()]
+            assert found == [b"new %d" % number for number in range(count)]
+            assert list(consumer.drain()) == []
+
+
+def test_a_drain_of_a_consumer_that_is_not_to_begin_elsewhere_tells_that_its_log_was_cut(store):
+    with store.consumer("t", auto_offset_reset="none") as consumer:
+        consumer.seek_to_beginning()
+        assert len(list(consumer.drain())) == 6
+        cut(store)
+        fill(store, "new", 1)
+        with pytest.raises(OffsetOutOfRangeError, match=r"seek\(\) to offset 2 reads what is there now"):
+            list(consumer.drain())
 
 
 def test_a_store_that_is_closed_and_dropped_is_gone_at_once(store):

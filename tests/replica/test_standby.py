@@ -317,6 +317,18 @@ def test_what_was_promoted_is_not_copied_again(leader, copy):
         assert values(copy, "t") == [b"1", b"2", b"own"]
 
 
+def test_a_named_topic_that_the_leader_does_not_have_yet_is_waited_for(leader, copy, monkeypatch):
+    monkeypatch.setattr("logstore.bridge.pull_topics.REFRESH_MS", 50)
+    listener = leader.listen("127.0.0.1:0")
+    with listener, replica.follow(copy, listener.address, topics=["later"]) as standby:
+        error = eventually(lambda: standby.progress.stopped.get("later"))
+        assert "has no topic 'later'; it is copied as soon as it is created there" in str(error)
+        assert standby.failure is None
+        leader.create_topic("later")[0].append(b"1", flush=True)
+        eventually(lambda: "later" in copy and values(copy, "later") == [b"1"])
+        assert (standby.failure, dict(standby.progress.stopped)) == (None, {})
+
+
 def test_what_was_promoted_is_copied_again_when_it_was_deleted(leader, copy):
     address = copied(leader, copy)
     replica.follow(copy, address).promote()

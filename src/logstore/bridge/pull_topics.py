@@ -457,9 +457,11 @@ class PullBridge:
         for name in self._names or ():
             if name not in found.topics and name not in found.refused:
                 was_there = name in self._leaders
+                is_awaited = self._is_standby and name not in self._store
                 missing[name] = UnknownTopicError(
                     f"the cluster {found.cluster_id} has no topic {name!r}"
                     + ": it was deleted there. What was copied is still here" * was_there
+                    + "; it is copied as soon as it is created there" * is_awaited
                 )
         return missing
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from logstore.arguments import check_callback, milliseconds_of, shown
 from logstore.broker.broker import Broker
 from logstore.broker.pending import Wake, call_wake
-from logstore.broker.requests import EARLIEST, LATEST, OffsetCommitRequest
+from logstore.broker.requests import EARLIEST, LATEST, NO_EPOCH, ListedOffset, OffsetCommitRequest
 from logstore.clients.assignors import Assignor, choose_assignors
 from logstore.clients.commits import Commits
 from logstore.clients.counts import ConsumerCounts
@@ -445,7 +445,9 @@ class Consumer(BoundToProcess):
         )
         if not self._wait_for(beginning) and not self._seeking.is_waiting:
             raise RetriableError(f"group {self.group!r} still rebalances; try again, or poll()")
-        ends = self.end_offsets()
+        listed = self._seeking.look_up(self._positions.partitions, LATEST)
+        self._leave_what_is_gone(listed)
+        ends = {partition: found.offset for partition, found in listed.items()}
         while any(
             self._at(each) < ends.get(each.partition, 0) and not each.is_paused for each in self._positions
         ):
@@ -466,6 +468,20 @@ class Consumer(BoundToProcess):
                     self._positions.of(partition).go_to(max(end, found[0].offset))
                     break
                 yield record
+
+    def _leave_what_is_gone(self, ends: Mapping[TopicPartition, ListedOffset]) -> None:
+        """Go back where a log was cut and has not grown beyond a position since: no fetch would follow there.
+        The epoch of its leader is another one then."""
+        doubtful = [
+            each
+            for each in self._positions
+            if (end := ends.get(each.partition)) is not None
+            and not each.is_paused
+            and self._at(each) >= end.offset
+            and each.epoch not in (NO_EPOCH, end.leader_epoch)
+        ]
+        if doubtful:
+            self._fetches.leave_what_is_gone(doubtful)
 
     def _pass_gaps(self, ends: dict[TopicPartition, int]) -> None:
         """Go to the ends that no record is in front of."""

@@ -174,6 +174,20 @@ class Fetches:
         position.go_to(min(offset, end))
         position.epoch = diverging.epoch
 
+    def leave_what_is_gone(self, positions: list[Position]) -> None:
+        """Go back where a log has other records than those in front of a position. Does not wait for any that
+        are to come.
+
+        Raises:
+            OffsetOutOfRangeError: ``auto_offset_reset`` is ``"none"``.
+        """
+        self.drop()
+        request = self._request(positions, 0)._replace(min_bytes=1)
+        result = wait_for(self._broker.fetch(request), self._config.request_timeout_ms / 1000)
+        for position, found in zip(positions, () if result is None else result.partitions, strict=False):
+            if found.diverging is not None:
+                self._leave(position, found.diverging)
+
     def are_none_left(self, position: Position, end: int) -> bool:
         """Whether there is no record from a position up to an end that readers have been told: the log was
         cut within a batch, and nothing has come since. Asks of this partition alone, so that nothing else

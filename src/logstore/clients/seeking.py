@@ -91,18 +91,19 @@ class Seeking:
     def seek_to(self, positions: Iterable[Position], when: int) -> None:
         """Go to the start, the end, or the first record at or after a time; to the end if there is none."""
         wanted = list(positions)
-        found = self._look_up([each.partition for each in wanted], when)
+        found = self.look_up([each.partition for each in wanted], when)
         missing = [each.partition for each in wanted if found[each.partition].offset == NO_OFFSET]
-        found.update(self._look_up(missing, LATEST))
+        found.update(self.look_up(missing, LATEST))
         for position in wanted:
             there = found[position.partition]
             position.seek(there.offset, there.leader_epoch)
 
     def offsets(self, partitions: Sequence[TopicPartition], when: int) -> dict[TopicPartition, int]:
         """Look up the start, the end or a time of each partition; ``NO_OFFSET`` where there is none."""
-        return {partition: found.offset for partition, found in self._look_up(partitions, when).items()}
+        return {partition: found.offset for partition, found in self.look_up(partitions, when).items()}
 
-    def _look_up(self, partitions: Sequence[TopicPartition], when: int) -> dict[TopicPartition, ListedOffset]:
+    def look_up(self, partitions: Sequence[TopicPartition], when: int) -> dict[TopicPartition, ListedOffset]:
+        """The same, with the leader epochs."""
         if not partitions:
             return {}
         wanted = tuple(ListOffsetsPartition(each, when) for each in partitions)

@@ -7,11 +7,11 @@ notes, and what a crash leaves undone then, the next promotion does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from logstore.clients.transactions.status import abort_open
 from logstore.errors import StorageError, UsageError
-from logstore.logdir.followed import Followed, change_followed
+from logstore.logdir.followed import Followed, change_followed, read_followed
 from logstore.model import Role
 from logstore.partition.log import Log
 from logstore.partition.state.leader_epochs import EPOCHS_ELSEWHERE
@@ -37,21 +37,53 @@ def begin_promotion(store: Store, leader: Sequence[str], topics: Collection[str]
     """
     directory = store.directory
     with change_followed(directory.context.files, directory.path) as followed:
-        copies = {
-            name: each
-            for name, each in followed.items()
-            if each.leader and name in store and (topics is None or name in topics)
-        }
+        copies = _copies_in(store, followed, topics)
         names = _names_of(copies, leader)
         if copies and not names:
             name, other = next(iter(copies.items()))
             ours, theirs = ", ".join(leader), ", ".join(other.leader)
             raise UsageError(
                 f"{store.path} has no copies of {ours}, and topic {name!r} is a copy of {theirs}: "
-                f"follow(store, {theirs!r}) and promote() that, also if nobody answers there"
+                "follow and promote() that, also if nobody answers there"
             )
         followed.update({name: copies[name]._replace(is_promoted=True) for name in names})
     return names
+
+
+def copies_of(store: Store, leader: Sequence[str], topics: Collection[str] | None) -> list[str]:
+    """The names of the topics, of those that are meant, that a store has as copies of a leader; if it has
+    only another's, the names of these.
+
+    Args:
+        leader: its addresses, each also several with commas between them.
+    """
+    directory = store.directory
+    copies = _copies_in(store, read_followed(directory.context.files, directory.path), topics)
+    return _names_of(copies, [each for given in leader for each in addresses_in(given)]) or sorted(copies)
+
+
+def _copies_in(
+    store: Store, followed: Mapping[str, Followed], topics: Collection[str] | None
+) -> dict[str, Followed]:
+    return {
+        name: each
+        for name, each in followed.items()
+        if each.leader and name in store and (topics is None or name in topics)
+    }
+
+
+def addresses_in(given: object) -> list[str]:
+    """The addresses in what a leader was given as."""
+    return [each.strip() for each in str(given).split(",")]
+
+
+def was_promoted(store: Store, topics: Collection[str] | None) -> bool:
+    """Whether any topics of the store, or of those that are named, were promoted at some time."""
+    directory = store.directory
+    return any(
+        each.is_promoted and name in store and (topics is None or name in topics)
+        for name, each in read_followed(directory.context.files, directory.path).items()
+    )
 
 
 def _names_of(copies: dict[str, Followed], leader: Sequence[str]) -> list[str]:

@@ -10,8 +10,8 @@ from typing import Any, Final, Self
 from logstore.bridge.progress import PullProgress
 from logstore.bridge.pull_topics import PullBridge, check_names
 from logstore.connected import prepare_connection
-from logstore.errors import ClosedError, LogstoreError, UsageError
-from logstore.replica.promotion import begin_promotion, end_promotion, promote_topics
+from logstore.errors import ClosedError, LogstoreError, UnknownTopicError, UsageError
+from logstore.replica.promotion import addresses_in, begin_promotion, end_promotion, promote_topics
 from logstore.schedule import start_thread
 from logstore.store import Store
 from logstore.warning import inform, warn
@@ -66,7 +66,7 @@ class Standby:
         store.check_topics_own()
         self._store = store
         self._names = names
-        self._leader = tuple(dict.fromkeys(each for given in source for each in _addresses_in(given)))
+        self._leader = tuple(dict.fromkeys(each for given in source for each in addresses_in(given)))
         self._source = ", ".join(self._leader)
         self._is_ended = self._is_promoted = False
         self._failure: LogstoreError | None = None
@@ -136,10 +136,14 @@ class Standby:
 
     @property
     def failure(self) -> LogstoreError | None:
-        """Why it copies nothing any more; None while it copies any topic, or waits for the leader."""
+        """Why it copies nothing any more; None while it copies any topic, or waits for the leader, also for a
+        topic that is named and not there yet."""
         progress = self.progress
         if self._failure is not None or progress.partitions:
             return self._failure
+        stopped = progress.stopped.items()
+        if any(isinstance(error, UnknownTopicError) and name not in self._store for name, error in stopped):
+            return None
         return next(iter(progress.stopped.values()), None)
 
     def promote(self) -> list[str]:
@@ -209,7 +213,3 @@ class Standby:
 
     def __repr__(self) -> str:
         return f"<Standby of {self._source!r}>"
-
-
-def _addresses_in(given: object) -> list[str]:
-    return [each.strip() for each in str(given).split(",")]

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from logstore.cli import remarks, streams
 from logstore.cli.commands import Command
 from logstore.cli.ending import LOOK_SECONDS, until_told
-from logstore.cli.errors import WRONG, CommandError
+from logstore.cli.errors import CANNOT, WRONG, CommandError, explain
 from logstore.cli.login import Authorities, Certificate, Login, Mechanism, Password, Tls, User
 from logstore.cli.opening import check_store
 from logstore.cli.options import Json, Key, Metrics, Quiet
 from logstore.cli.output import Output, Shape
 from logstore.cli.ready import metrics_at
+from logstore.errors import UsageError
 from logstore.store import Store, open_store
 
 if TYPE_CHECKING:
@@ -90,12 +91,13 @@ def standby(
     with ExitStack() as stack:
         on_progress = None if quiet or json else remarks.of_opening(directory)
         store = stack.enter_context(open_store(directory, create=not promote, on_progress=on_progress))
-        copy = stack.enter_context(follow(store, *leader, topics=topic, **settings))
         if promote:
-            _tell_promoted(store, copy.promote(), out)
+            _promote(store, leader, topic, settings, out)
             return
+        # before anything is copied: what is refused here leaves no copies
         addresses = [stack.enter_context(store.listen(each)).address for each in listen or []]
         url = stack.enter_context(metrics_at(store, metrics))
+        copy = stack.enter_context(follow(store, *leader, topics=topic, **settings))
         _tell_following(store, leader, addresses, url, out)
         while not ended.wait(LOOK_SECONDS):
             store.directory.check_lock()
@@ -106,11 +108,45 @@ def standby(
 def _check_copies(copy: Standby) -> None:
     """
     Raises:
-        LogstoreError: it copies nothing any more.
+        CommandError: it copies nothing any more.
     """
     failure = copy.failure
-    if failure is not None:
-        raise failure
+    if failure is not None:  # whatever it is, the command line was not wrong
+        raise CommandError(explain(failure)[1], CANNOT)
+
+
+def _promote(
+    store: Store, leader: list[str], topics: list[str] | None, settings: dict[str, Any], out: Output
+) -> None:
+    """Only what the store has: what is new at the leader is not copied any more.
+
+    Raises:
+        CommandError: the store has no copies of a leader, nor has had any.
+    """
+    from logstore.replica.promotion import copies_of, was_promoted
+    from logstore.replica.standby import follow
+
+    copies = copies_of(store, leader, topics)
+    if not copies and not was_promoted(store, topics):
+        what = "topics" if topics is None else ", ".join(map(repr, topics))
+        raise CommandError(
+            f"{store.path} has no copies of {what} of {', '.join(leader)}, so nothing was promoted; "
+            f"`logstore ls {store.path}` shows which topics it has",
+            CANNOT,
+        )
+    names: list[str] = []
+    if copies:
+        with follow(store, *leader, topics=copies, **settings) as copy:
+            try:
+                names = copy.promote()
+            except UsageError as error:  # they are another leader's
+                raise CommandError(explain(error)[1], CANNOT) from None
+    missing = [name for name in dict.fromkeys(topics or ()) if name not in store]
+    if missing:
+        listed, were = ", ".join(map(repr, missing)), "was" if len(missing) == 1 else "were"
+        topic_is, it_is = ("topic", "it is") if len(missing) == 1 else ("topics", "they are")
+        out.remark(f"warning: {topic_is} {listed} {were} not promoted: {it_is} not in {store.path}")
+    _tell_promoted(store, names, out)
 
 
 def _tell_following(
