@@ -29,6 +29,8 @@ SETTLE_SECONDS = 0.2
 """Until the background has nothing more to do with what was appended: the next append then begins anew."""
 MANY_PARAMETERS = 7
 
+HASH_SEEDS = 12
+
 _OF_NAMED_TUPLES = {"_make", "_replace", "_asdict", "_fields", "_field_defaults"}
 """Public names despite their underscore."""
 
@@ -304,13 +306,21 @@ def measure() -> dict[str, list[int]]:
     return counts | {f"flow: {name}": list(passed) for name, passed in trace_flows().items()}
 
 
-def measure_elsewhere(checkout: str) -> dict[str, list[int]]:
+def measure_most() -> dict[str, list[int]]:
+    """The same, of each flow the run that moves most: the order of sets differs from process to process, and
+    with it who comes first."""
+    root = str(SOURCE.parent.parent)
+    runs = [measure_elsewhere(root, hash_seed=seed) for seed in range(HASH_SEEDS)]
+    return {name: max((run[name] for run in runs), key=lambda counts: counts[-1]) for name in runs[0]}
+
+
+def measure_elsewhere(checkout: str, *, hash_seed: int = 0) -> dict[str, list[int]]:
     """The same for another checkout, by this script in a process of its own."""
     code = "import json; from benchmarks import house; print(json.dumps(house.measure()))"
     paths = f"{checkout}/src:{Path(__file__).parent.parent}"
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": paths},
+        env={**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": str(hash_seed)},
         capture_output=True,
         text=True,
         check=True,
@@ -355,7 +365,7 @@ def main() -> None:
     columns = {"before": measure_elsewhere(options.against)} if options.against else {}
     if options.page and not options.against:
         columns = {title: counts for title, counts in columns_on_page().items() if title != "now"}
-    table = table_of({**columns, "now": measure()})
+    table = table_of({**columns, "now": measure_most()})
     print(table)
     if options.page:
         text = PAGE.read_text()
