@@ -210,8 +210,9 @@ class Store(BoundToProcess, Mapping[str, Topic]):
                 self._finish_transactions(directory)
             if not directory.was_clean and (OFFSETS_TOPIC in names or SHARE_STATE_TOPIC in names):
                 logs = directory.logs()
-                ends = {log.partition: log.log_end_offset for log in logs if log.role is Role.ALONE}
-                self._set_groups_back(directory, ends, partial(_end_after_crash, ends, frozenset(names)))
+                self._set_groups_back(
+                    directory, {log.partition: log.log_end_offset for log in logs if log.role is Role.ALONE}
+                )
             directory.context.lost_ends.append(partial(_set_groups_back_in, weakref.ref(self)))
 
     @property
@@ -422,7 +423,6 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             self._committed_offsets().forget_topic(topic)
         except LogstoreError as error:  # the topic is deleted all the same
             warn("topic %r was deleted, but not the offsets that groups have committed: %s", topic, error)
-            self._writable().leave_unsettled()
 
     def _forget_jobs_of(self, topic: str, topic_id: UUID) -> None:
         try:
@@ -965,12 +965,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
                 self._committed = CommittedOffsets(self._directory)
             return self._committed
 
-    def _set_groups_back(
-        self,
-        directory: LogDirectory,
-        ends: Mapping[TopicPartition, int],
-        end_of: Callable[[TopicPartition], int | None],
-    ) -> None:
+    def _set_groups_back(self, directory: LogDirectory, ends: Mapping[TopicPartition, int]) -> None:
         """After a crash, and where a log was cut: see :meth:`.CommittedOffsets.set_back`. Of a log that is
         one of several replicas, another one may have what is missing here."""
         names = directory.catalogue
@@ -979,7 +974,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         broker = self._open_broker(directory)
         try:
             if OFFSETS_TOPIC in names and _is_own(directory, OFFSETS_TOPIC):
-                broker.committed.set_back(end_of)
+                broker.committed.set_back(ends.get)
         except LogstoreError as error:  # using them raises it; the rest of the store is fine
             warn("committed offsets above the ends of their logs could not be set back: %s", error)
         if SHARE_STATE_TOPIC in names and _is_own(directory, SHARE_STATE_TOPIC):
@@ -1308,21 +1303,12 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             yield Table(("damaged", "what"), damaged)
 
 
-def _end_after_crash(
-    ends: Mapping[TopicPartition, int], topics: frozenset[str], partition: TopicPartition
-) -> int | None:
-    """What a crash kept from being removed with its topic must not count for one that is made under its
-    name."""
-    return ends.get(partition) if partition.topic in topics else 0
-
-
 def _set_groups_back_in(store: weakref.ref[Store], partition: TopicPartition, end_offset: int) -> None:
     """The end of a log was cut off. The directory knows the store by this only, so that both are gone when
     the program drops them."""
     found = store()
     if found is not None and isinstance(found._directory, LogDirectory):
-        ends = {partition: end_offset}
-        found._set_groups_back(found._directory, ends, ends.get)
+        found._set_groups_back(found._directory, {partition: end_offset})
 
 
 def _is_own(directory: LogDirectory, topic: str) -> bool:
