@@ -237,7 +237,7 @@ class Recorder:
     def _note(
         self, records: Sequence[NewRecord], offsets: range, stamp: ProducerIdentity | None = None
     ) -> None:
-        epoch = self.epochs[-1][0] if self.epochs else 0
+        epoch = max(self.log.leader_epoch, self.epochs[-1][0] if self.epochs else 0)
         self._note_epoch(epoch, offsets[0])
         appends_time = self.config.message_timestamp_type == "LogAppendTime"
         for number, (offset, record) in enumerate(zip(offsets, records, strict=True)):
