@@ -181,10 +181,7 @@ class Fetches:
         Raises:
             OffsetOutOfRangeError: ``auto_offset_reset`` is ``"none"``.
         """
-        self.drop()
-        request = self._request(positions, 0)._replace(min_bytes=1)
-        result = wait_for(self._broker.fetch(request), self._config.request_timeout_ms / 1000)
-        for position, found in zip(positions, () if result is None else result.partitions, strict=False):
+        for position, found in zip(positions, self._ask_now(positions), strict=False):
             if found.diverging is not None:
                 self._leave(position, found.diverging)
 
@@ -192,16 +189,21 @@ class Fetches:
         """Whether there is no record from a position up to an end that readers have been told: the log was
         cut within a batch, and nothing has come since. Asks of this partition alone, so that nothing else
         takes the room of the answer. False if that is not known."""
-        self.drop()
-        request = self._request([position], 0)._replace(min_bytes=1)
-        result = wait_for(self._broker.fetch(request), self._config.request_timeout_ms / 1000)
-        if result is None:
+        answers = self._ask_now([position])
+        if not answers:
             return False
-        (found,) = result.partitions
+        (found,) = answers
         is_plain = found.error is ErrorCode.NONE and found.diverging is None and found.preferred_id == NO_NODE
         is_committed = self._isolation is Isolation.COMMITTED
         told_end = found.last_stable_offset if is_committed else found.high_watermark
         return is_plain and not found.data and found.next_offset == position.fetch_offset and told_end >= end
+
+    def _ask_now(self, positions: list[Position]) -> tuple[FetchedPartition, ...]:
+        """What there is at these positions, without waiting for records; nothing if no answer comes."""
+        self.drop()
+        request = self._request(positions, 0)._replace(min_bytes=1)
+        result = wait_for(self._broker.fetch(request), self._config.request_timeout_ms / 1000)
+        return () if result is None else result.partitions
 
     def drop(self) -> None:
         """Want no answer any more: what is to be fetched has changed."""

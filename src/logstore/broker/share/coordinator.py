@@ -42,7 +42,7 @@ from logstore.broker.share.requests import (
     SharePartitionState,
     TopicIdPartition,
 )
-from logstore.broker.share.stored import ShareState, cut_back, is_above
+from logstore.broker.share.stored import ShareState, cut_back_all
 from logstore.errors import CorruptionError, LogstoreError, StorageError, UnknownTopicError, UsageError
 from logstore.format.messages.share_records import ShareKey
 from logstore.logdir.catalogue import TopicEntry
@@ -493,11 +493,7 @@ class ShareCoordinator:
         """
         topics = {entry.topic_id: entry.name for entry in self._directory.topics()}
         with self._lock:
-            cut = {}
-            for key, state in self._stored.items():
-                end = ends.get(TopicPartition(topics.get(key.topic_id, ""), key.partition))
-                if end is not None and is_above(state, end):
-                    cut[key] = cut_back(state, end)
+            cut = {key: state for key, state, _ in cut_back_all(self._stored, topics, ends)}
             self._storage.write(cut.items(), flush=True)
             self._stored.update(cut)
         for held in self._all_held():

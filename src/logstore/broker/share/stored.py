@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import uuid
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Final, NamedTuple
 
 from logstore.broker.share.states import DONE
-from logstore.format.messages.share_records import UNCHANGED, UNKNOWN_COUNT, ShareBatch
+from logstore.format.messages.share_records import UNCHANGED, UNKNOWN_COUNT, ShareBatch, ShareKey
+from logstore.model import TopicPartition
 
 _first_of: Final = attrgetter("first_offset")
 _last_of: Final = attrgetter("last_offset")
@@ -129,3 +131,16 @@ def cut_back(state: ShareState, end: int) -> ShareState:
 def is_above(state: ShareState, end: int) -> bool:
     """Whether it says something of offsets from ``end`` on."""
     return state.start_offset > end or any(each.last_offset >= end for each in state.batches)
+
+
+def cut_back_all(
+    states: Mapping[ShareKey, ShareState],
+    topics: Mapping[uuid.UUID, str],
+    ends: Mapping[TopicPartition, int],
+) -> Iterator[tuple[ShareKey, ShareState, int]]:
+    """Of the states that say something of offsets above the ends of their logs: what stays of each, and that
+    end. Those whose topic or log is not among these are left out."""
+    for key, state in states.items():
+        end = ends.get(TopicPartition(topics.get(key.topic_id, ""), key.partition))
+        if end is not None and is_above(state, end):
+            yield key, cut_back(state, end), end

@@ -10,7 +10,7 @@ from logstore.broker.records.durable import when_all_durable
 from logstore.broker.share.coordinator import ShareCoordinator
 from logstore.broker.share.held import NO_LIMIT, records_of, state_of
 from logstore.broker.share.requests import DescribedShareGroup, Done, SharePartitionState
-from logstore.broker.share.stored import ShareState, cut_back, is_above
+from logstore.broker.share.stored import ShareState, cut_back_all
 from logstore.broker.storing.shares import ShareStorage
 from logstore.errors import CorruptionError, LogstoreError, StorageError
 from logstore.format.messages.share_records import ShareKey
@@ -91,11 +91,8 @@ def set_share_groups_back(directory: LogDirectory, ends: Mapping[TopicPartition,
     storage = ShareStorage(directory)
     topics = {entry.topic_id: entry.name for entry in directory.topics()}
     changes: list[tuple[ShareKey, ShareState]] = []
-    for key, state in storage.load().items():
-        end = ends.get(TopicPartition(topics.get(key.topic_id, ""), key.partition))
-        if end is None or not is_above(state, end):
-            continue
-        changes.append((key, cut_back(state, end)))
+    for key, state, end in cut_back_all(storage.load(), topics, ends):
+        changes.append((key, state))
         inform("%s: set back to offset %d, the end of the log after a crash", key, end)
     if changes:
         storage.write(changes, flush=True)
