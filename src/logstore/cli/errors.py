@@ -42,7 +42,7 @@ EXIT_CODES: Final = {
 
 _AS_TYPED: Final = (
     ("verify() says more; pass accept_damage=True to back up anyway", "--accept-damage backs it up anyway"),
-    ("follow and promote() that, also", "give that address with --promote, also"),
+    ("follow that leader, and promote()", "give that leader's address with --promote"),
     ("; read_only=True needs no more", "; commands that change nothing need no more"),
     (
         "set sasl_enabled_mechanisms, or require certificates, or say allow_anonymous=True",

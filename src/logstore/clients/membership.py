@@ -290,8 +290,8 @@ class Membership:
     # Being a member
 
     def _is_outdated(self) -> bool:
-        """Whether topics have changed while a leader was away that has come back: nobody else looks. It goes
-        on with what was assigned before, and looks at it once."""
+        """Whether topics have got or lost partitions while this member, which leads a group and has come
+        back, was away: nobody else looks. Until there is an answer, it goes on with what was assigned."""
         found = None if self._looking is None else self._looking.poll()
         if found is None:
             return False

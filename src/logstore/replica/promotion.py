@@ -44,7 +44,7 @@ def begin_promotion(store: Store, leader: Sequence[str], topics: Collection[str]
             ours, theirs = ", ".join(leader), ", ".join(other.leader)
             raise UsageError(
                 f"{store.path} has no copies of {ours}, and topic {name!r} is a copy of {theirs}: "
-                "follow and promote() that, also if nobody answers there"
+                "follow that leader, and promote(); it need not answer"
             )
         followed.update({name: copies[name]._replace(is_promoted=True) for name in names})
     return names

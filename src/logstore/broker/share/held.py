@@ -68,6 +68,7 @@ _READ_AS: Final[dict[int, RecordState]] = {
 
 
 _NOT_CUT: Final = 2**63
+"""Above each offset."""
 
 
 class ShareStorage(Protocol):
@@ -189,10 +190,10 @@ class HeldPartition:
             pass
 
     def set_back(self, end: int) -> None:
-        """The log was cut at ``end``: other records come there, and nobody has had those.
+        """The log was cut at ``end``. The records that come there are new: nobody has had them.
 
         Raises:
-            LogstoreError: it could not be stored; it is before anything else is done here.
+            LogstoreError: it could not be stored. It is stored before anything else is done here.
         """
         with self._lock:
             self._stretch = None

@@ -113,7 +113,7 @@ class DirectoryOrigin(Origin):
         last = self._batch_with(partition, reach - 1) if start < reach else None
         if last is None or last.epoch == known.epoch:
             return None
-        if last.epoch < known.epoch:  # whoever wrote that epoch did so elsewhere
+        if last.epoch < known.epoch:  # the records of that epoch are not here any more
             return reach
         first = self._first_above(partition, known.epoch, range(start, reach))
         if first is None or first.base_offset >= reach:  # compaction has removed what was read
