@@ -17,7 +17,7 @@ from logstore.broker.pending import Answered, Promise
 from logstore.broker.requests import ProducedPartition, ProduceResult
 from logstore.broker.transactions.requests import EndTransactionResult
 from logstore.clock import BootClock
-from logstore.config import TopicConfig
+from logstore.config import StoreConfig, TopicConfig
 from logstore.connected import Sasl
 from logstore.errors import (
     DiskFullError,
@@ -779,6 +779,19 @@ def test_a_full_disk_gets_room_by_pushing(ends):
         files.heal()
         log.flush()
         assert push.run(until_end=True).record_count == 3
+
+
+def test_an_append_that_gets_room_between_reading_and_flushing_is_pushed(ends):
+    """The disk refuses it when it is read, and takes it when what was read is flushed."""
+    files = FaultyFiles(MemoryFiles())
+    with logstore.open("/device", config=StoreConfig(linger_ms=60_000), files=files) as device:
+        log = device.create_topic("t")[0]
+        log.extend([b"1", b"2"])
+        log.flush()
+        log.append(b"waits")
+        files.fail(FAULTS["ENOSPC"], kinds=["write"], path=".log")
+        assert bridge.push(device, ends.remote, "t", name="edge").run(until_end=True).record_count == 3
+    assert [record.value for record in ends.cluster["t"].read(isolation=COMMITTED)] == [b"1", b"2", b"waits"]
 
 
 def test_what_a_full_disk_keeps_from_being_durable_is_not_pushed(ends, monkeypatch):

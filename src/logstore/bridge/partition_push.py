@@ -22,6 +22,7 @@ from logstore.format.gathered import record_bytes
 from logstore.format.metadata import encode_base64_uuid
 from logstore.model import Isolation, OffsetAndMetadata, Record, TopicPartition
 from logstore.partition.log import Log
+from logstore.partition.reading.readable import offsets_to_read
 from logstore.warning import warn
 
 _MOST_RECORDS: Final = 50_000
@@ -232,8 +233,8 @@ class PartitionPush:
         Raises:
             OutOfOrderError: what was pushed is here no longer: the log was cut, as a copy is that is pulled.
         """
+        end = offsets_to_read(self.log, Isolation.COMMITTED).stop
         start = max(self.log.log_start_offset, self.position)
-        end = self.log.last_stable_offset
         if start == self.position and (end > start or self.log.log_end_offset < start):
             self._check_same(start)
         if end > start:

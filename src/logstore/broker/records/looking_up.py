@@ -38,6 +38,7 @@ from logstore.logdir.catalogue import TopicEntry
 from logstore.logdir.directory import LogDirectory
 from logstore.model import Isolation, OffsetAndTimestamp, TopicPartition
 from logstore.partition.log import Log
+from logstore.partition.reading.readable import offsets_to_read
 
 NODE_ID: Final = 0
 """Of the one node that a directory is."""
@@ -64,7 +65,7 @@ def _list_offset(directory: LogDirectory, wanted: ListOffsetsPartition, isolatio
                 partition, ErrorCode.NONE, offset=start, leader_epoch=NO_EPOCH if epoch is None else epoch
             )
         if wanted.timestamp_ms == LATEST:
-            end = log.readable_offsets(isolation).stop
+            end = offsets_to_read(log, isolation).stop  # whoever reads up to there gets there
             return ListedOffset(partition, ErrorCode.NONE, offset=end, leader_epoch=log.leader_epoch)
         found = (
             log.find_max_timestamp()

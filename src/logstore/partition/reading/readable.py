@@ -161,15 +161,13 @@ class ReadableLog(BoundToProcess, ABC):
         """The offsets from the log start up to what the isolation shows, both as of the same moment. A
         read-only log looks at its files once for this; two properties would look twice."""
         check_isolation(isolation)
-        view = self._known_view()
-        return range(view.log_start_offset, max(view.log_start_offset, view.limit_of(isolation)))
+        return self._known_view().shown_to(isolation)
 
     def written_offsets(self, isolation: Isolation = Isolation.HIGH_WATERMARK) -> range:
         """:meth:`readable_offsets` of what is written already, without appends that still gather. Of a log
         that is open for writing here it takes no lock, and no look at the disk."""
         check_isolation(isolation)
-        view = self._published_view()
-        return range(view.log_start_offset, max(view.log_start_offset, view.limit_of(isolation)))
+        return self._published_view().shown_to(isolation)
 
     @property
     def truncation_count(self) -> int:
@@ -761,6 +759,16 @@ def fetch_new(
     if view.limit_of(isolation) <= offset <= view.log_end_offset and offset >= view.log_start_offset:
         return view
     return log._fetch(view, offset, max_bytes, isolation, min_one_batch)
+
+
+def offsets_to_read(log: ReadableLog, isolation: Isolation) -> range:
+    """:meth:`ReadableLog.readable_offsets` of what a read can return: appends that gather are written first,
+    and do not count if the disk refuses them.
+
+    Raises:
+        ClosedError, ForkedError: the log cannot be used.
+    """
+    return log._current_view().shown_to(isolation)
 
 
 def published_view(log: ReadableLog) -> LogView:

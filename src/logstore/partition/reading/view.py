@@ -90,6 +90,11 @@ class LogView(NamedTuple):
             return self.last_stable_offset
         return min(self.durable_offset, self.log_end_offset)
 
+    def shown_to(self, isolation: Isolation) -> range:
+        """The offsets that a reader at this isolation may see."""
+        start = self.log_start_offset
+        return range(start, max(start, self.limit_of(isolation)))
+
     def floor(self, offset: int) -> int:
         """The number of the segment that holds ``offset``, or would hold it."""
         return max(bisect_right(self.bases, offset) - 1, 0)
