@@ -460,7 +460,7 @@ def test_without_permission_to_write(tmp_path):
         path,
     )
     codes = [line for line in printed.splitlines() if line.isdigit()]
-    assert codes == ["0"] * 5 + ["3"]
+    assert codes == ["0"] * 5 + ["3"], printed
     assert "Permission denied" in printed
 
 
