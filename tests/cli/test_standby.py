@@ -173,7 +173,10 @@ def test_a_promotion_of_nothing_is_told(leader, tmp_path):
         until(lambda: (here / "orders-0" / f"{0:020}.log").exists())
         assert told_to_end(process)[0] == 0
     done = run("standby", here, "127.0.0.1:1", "--promote")
-    assert (done.code, f"a copy of {address}: give that address with --promote" in done.err) == (3, True)
+    assert (done.code, f"a copy of {address}: give that leader's address with --promote" in done.err) == (
+        3,
+        True,
+    )
     there.create_topic("new")
     names = ("--topic", "orders", "--topic", "nowhere", "--topic", "new")
     done = answer("standby", here, address, "--promote", *names)
