@@ -457,6 +457,35 @@ def test_heartbeats_tell_of_partitions_once(shares):
     assert shares.beat(epoch=-1).member_epoch == -1
 
 
+class TestOneThatLeavesBeforeItsSessionEnds:
+    """librdkafka leaves on one connection, and ends its session on another: which comes first is a race."""
+
+    @pytest.fixture
+    def left(self, shares):
+        shares.set_up("m", "other")
+        assert acquired(shares.fetch()) == [(0, 0, 3, 1)]
+        assert shares.beat(epoch=-1).member_epoch == -1
+        return shares
+
+    def test_what_it_says_of_its_last_records_counts(self, left):
+        assert acquired(left.fetch("other")) == []
+        assert left.outcome(1, (0, 1, ACCEPT)) == ErrorCode.NONE
+        assert left.outcome(-1, (2, 2, ACCEPT)) == ErrorCode.NONE
+        assert acquired(left.fetch("other", 1)) == [(0, 3, 3, 2)]
+
+    def test_the_rest_goes_to_others_when_its_connection_ends(self, left):
+        for member in left.node.share_sessions.end_of(left.call):
+            release_rest(left.call, member)
+        assert acquired(left.fetch("other")) == [(0, 0, 3, 2)]
+
+    def test_it_is_no_member_any_more(self, left):
+        assert left.fetch(epoch=1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        (group,) = left.ask(ApiKey.SHARE_GROUP_DESCRIBE, ShareGroupDescribeRequest(("g",))).groups
+        assert [each.member_id for each in group.members] == ["other"]
+        assert left.acknowledge("m", -1).error_code == ErrorCode.NONE
+        assert left.acknowledge("m", -1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+
+
 def test_the_times_of_a_group(shares):
     times = {"share.session.timeout.ms": "6000", "share.heartbeat.interval.ms": "2000"}
     assert shares.configure("g", **times) == ErrorCode.NONE

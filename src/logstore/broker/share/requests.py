@@ -85,6 +85,9 @@ class ShareGroupHeartbeat(NamedTuple):
     waits_for_topics: bool = False
     """A topic that is not there is no error, and comes with a later heartbeat. Not of the protocol, where it
     is always so."""
+    has_session: bool = False
+    """LEAVING: its share session is open. What it has goes to the others when that ends, and until then it
+    may say what became of it. Not of the protocol."""
 
 
 class ShareGroupHeartbeatResult(NamedTuple):
