@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logstore.broker.codes import ErrorCode
+from logstore.broker.share.requests import ShareGroupConfig, ShareGroupHeartbeat
 from logstore.logdir.acls import Operation, ResourceType
 from logstore.model import Isolation
 from logstore.wire.apis import ApiKey
@@ -455,6 +456,31 @@ def test_heartbeats_tell_of_partitions_once(shares):
         shares.topic_id("later"),
     }
     assert shares.beat(epoch=-1).member_epoch == -1
+
+
+def test_settings_that_change_hold_for_members_that_are_there(shares):
+    shares.set_up("m", "other")
+    assert acquired(shares.fetch(max_records=1)) == [(0, 0, 0, 1)]
+    changed = {"share_delivery_count_limit": "1", "share_record_lock_duration_ms": "1000"}
+    assert shares.configure("g", **changed) == ErrorCode.NONE
+    assert shares.fetch("m", 1, (), max_records=1).acquisition_lock_timeout_ms == 1_000
+    assert shares.outcome(2, (0, 0, RELEASE)) == ErrorCode.NONE
+    assert acquired(shares.fetch("other")) == [(0, 2, 3, 1)]
+    assert shares.configure("g", 1, **changed) == ErrorCode.NONE
+    assert shares.fetch("other", 1, ()).acquisition_lock_timeout_ms == 30_000
+
+
+def test_what_else_members_have_brought_along_stays(shares):
+    brought = ShareGroupConfig(delivery_count_limit=2, record_lock_duration_ms=5_000)
+    joined = shares.rig.broker.share_group_heartbeat(ShareGroupHeartbeat("g", "w", 0, ("t",), config=brought))
+    assert shares.rig.now(joined).error is ErrorCode.NONE
+    assert shares.configure("g", share_record_lock_duration_ms="1000") == ErrorCode.NONE
+    for _ in range(2):
+        assert shares.beat("m").error_code == ErrorCode.NONE
+        assert acquired(shares.fetch(max_records=1))[0][1] == 0
+        assert shares.acknowledge("m", -1, shares.said((0, 0, RELEASE))).error_code == ErrorCode.NONE
+    found = shares.fetch(max_records=1)
+    assert (found.acquisition_lock_timeout_ms, acquired(found)) == (1_000, [(0, 1, 1, 1)])
 
 
 class TestOneThatLeavesBeforeItsSessionEnds:

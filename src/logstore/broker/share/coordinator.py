@@ -197,6 +197,19 @@ class ShareCoordinator:
                 "would be lost; choose a topic with cleanup_policy='delete'"
             )
 
+    def configure(self, name: str, before: ShareGroupConfig, after: ShareGroupConfig) -> None:
+        """An administrator has changed settings of a group. What is another one now holds at once, as with
+        Kafka; what the members that are there have brought along stays."""
+        with self._lock:
+            group = self._groups.get(name)
+            if group is None or group.config is None:
+                return
+            values = zip(group.config, before, after, strict=True)
+            config = ShareGroupConfig._make(now if now != then else own for own, then, now in values)
+            group.config, held = config, list(group.held.values())
+        for each in held:
+            each.configure(config)
+
     def _leave(self, beat: ShareGroupHeartbeat) -> ShareGroupHeartbeatResult:
         with self._lock:
             group = self._groups.get(beat.group)

@@ -45,8 +45,9 @@ class TopicIdPartition(NamedTuple):
 
 
 class ShareGroupConfig(NamedTuple):
-    """The settings of a share group: those of its first member, until the last has left. The names are
-    Kafka's with underscores for dots, without their beginning ``group.share.`` or ``share.``."""
+    """The settings of a share group: those of its first member, until the last has left, but for what an
+    administrator changes meanwhile. The names are Kafka's with underscores for dots, without their beginning
+    ``group.share.`` or ``share.``."""
 
     record_lock_duration_ms: int = 30_000
     """How long a worker has a record."""
