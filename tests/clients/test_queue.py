@@ -279,6 +279,23 @@ class TestFailing:
             assert queue.poll(0) == []
         assert "jobs-0 offset 0 failed (delivery 1: 'why'); passed over" in caplog.text
 
+    def test_many_are_counted_so_that_no_client_fills_the_log(self, store, clock, caplog):
+        fill(store, 60)
+        with store.queue("jobs", group="g", record_lock_duration_ms=90_000) as queue:
+            jobs = queue.poll(0)
+            for job in jobs[::2]:  # each is a line of its own
+                job.reject("why")
+            queue.flush()
+            lines = [each.getMessage() for each in caplog.records]
+            assert (len(lines), "offset 38 failed" in lines[19]) == (21, True)
+            assert lines[20] == "queue 'g': jobs-0: what else fails in this minute is counted"
+            clock.advance(60_000)
+            jobs[1].reject("why")
+            queue.flush()
+        lines = [each.getMessage() for each in caplog.records][21:]
+        assert lines[0].startswith("queue 'g': jobs-0: 10 more have failed; passed over")
+        assert "offset 1 failed" in lines[1]
+
     def test_an_exception_in_a_block_releases_the_job(self, store, clock):
         fill(store, 1)
         with store.queue("jobs", group="g", retry_backoff_ms=100) as queue:

@@ -116,6 +116,7 @@ def steps() -> Iterator[Step]:
     yield ask("few", fetch, share_acquire_mode=1, max_records=1)
     yield ask("renewed, and more", fetch, (9, 9, (RENEW,)), is_renew_ack=True)
     yield step("", ApiKey.SHARE_GROUP_DESCRIBE, group_ids=(ME["group_id"],))
+    yield step("leaves", ApiKey.SHARE_GROUP_HEARTBEAT, 1, **ME, member_epoch=-1)
+    yield ask("its session goes on", say, (8, 8, (ACCEPT,)))
     yield ask("the last", fetch, (9, 9, (ACCEPT,)), epoch=-1)
     yield ask("after the last", fetch, epoch=77)
-    yield step("leaves", ApiKey.SHARE_GROUP_HEARTBEAT, 1, **ME, member_epoch=-1)

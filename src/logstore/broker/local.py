@@ -117,6 +117,7 @@ from logstore.broker.share.requests import (
     ShareAcknowledgeResult,
     ShareFetchRequest,
     ShareFetchResult,
+    ShareGroupConfig,
     ShareGroupHeartbeat,
     ShareGroupHeartbeatResult,
     ShareGroupOffsets,
@@ -158,7 +159,7 @@ class LocalBroker:
 
     def __init__(self, directory: LogDirectory) -> None:
         self._directory = directory
-        self.group_settings = StoredGroupSettings(directory)
+        self.group_settings = StoredGroupSettings(directory, self._configure_share_group)
         """The settings that groups were given."""
         self._groups = ConsumerGroups(directory, self.group_settings.own)
         self.committed = self._groups.committed
@@ -255,6 +256,10 @@ class LocalBroker:
                     self._finish_setting_back()
                     self._share_groups = open_share_groups(self._directory)
         return self._share_groups
+
+    def _configure_share_group(self, name: str, before: ShareGroupConfig, after: ShareGroupConfig) -> None:
+        if self._share_groups is not None:  # else it has no members
+            self._share_groups.configure(name, before, after)
 
     def share_groups(self) -> tuple[DescribedShareGroup, ...]:
         """All share groups. The first call reads what is stored of them.

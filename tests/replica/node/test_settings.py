@@ -120,7 +120,7 @@ def test_a_store_that_becomes_a_cluster_takes_along_what_its_topics_have(tmp_pat
 def client(tmp_path):
     """Of the one node of a cluster, which has two settings for topics."""
     ours = StoreConfig(topic=TopicConfig(min_insync_replicas=2, cleanup_policy="compact"))
-    cluster = Cluster(tmp_path, 1, config=ours)
+    cluster = Cluster(tmp_path, 1, config=ours, rack="a")
     eventually(lambda: cluster.nodes[1].is_controller)
     with closing(RawClient(cluster.nodes[1].address)) as client:
         yield client
@@ -137,6 +137,11 @@ def described(client, kind, name):
 
 def sources(found):
     return {name: (each.value, each.config_source) for name, each in found.items()}
+
+
+def test_clients_see_the_rack_of_a_node(client):
+    """librdkafka's own test of reading from followers looks for it there."""
+    assert described(client, _BROKER, "1")["broker.rack"].value == "a"
 
 
 def alter_all(client, kind, name, **settings):

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logstore.broker.codes import ErrorCode
+from logstore.broker.share.requests import ShareGroupConfig, ShareGroupHeartbeat
 from logstore.logdir.acls import Operation, ResourceType
 from logstore.model import Isolation
 from logstore.wire.apis import ApiKey
@@ -455,6 +456,60 @@ def test_heartbeats_tell_of_partitions_once(shares):
         shares.topic_id("later"),
     }
     assert shares.beat(epoch=-1).member_epoch == -1
+
+
+def test_settings_that_change_hold_for_members_that_are_there(shares):
+    shares.set_up("m", "other")
+    assert acquired(shares.fetch(max_records=1)) == [(0, 0, 0, 1)]
+    changed = {"share_delivery_count_limit": "1", "share_record_lock_duration_ms": "1000"}
+    assert shares.configure("g", **changed) == ErrorCode.NONE
+    assert shares.fetch("m", 1, (), max_records=1).acquisition_lock_timeout_ms == 1_000
+    assert shares.outcome(2, (0, 0, RELEASE)) == ErrorCode.NONE
+    assert acquired(shares.fetch("other")) == [(0, 2, 3, 1)]
+    assert shares.configure("g", 1, **changed) == ErrorCode.NONE
+    assert shares.fetch("other", 1, ()).acquisition_lock_timeout_ms == 30_000
+
+
+def test_what_else_members_have_brought_along_stays(shares):
+    brought = ShareGroupConfig(delivery_count_limit=2, record_lock_duration_ms=5_000)
+    joined = shares.rig.broker.share_group_heartbeat(ShareGroupHeartbeat("g", "w", 0, ("t",), config=brought))
+    assert shares.rig.now(joined).error is ErrorCode.NONE
+    assert shares.configure("g", share_record_lock_duration_ms="1000") == ErrorCode.NONE
+    for _ in range(2):
+        assert shares.beat("m").error_code == ErrorCode.NONE
+        assert acquired(shares.fetch(max_records=1))[0][1] == 0
+        assert shares.acknowledge("m", -1, shares.said((0, 0, RELEASE))).error_code == ErrorCode.NONE
+    found = shares.fetch(max_records=1)
+    assert (found.acquisition_lock_timeout_ms, acquired(found)) == (1_000, [(0, 1, 1, 1)])
+
+
+class TestOneThatLeavesBeforeItsSessionEnds:
+    """librdkafka leaves on one connection, and ends its session on another: which comes first is a race."""
+
+    @pytest.fixture
+    def left(self, shares):
+        shares.set_up("m", "other")
+        assert acquired(shares.fetch()) == [(0, 0, 3, 1)]
+        assert shares.beat(epoch=-1).member_epoch == -1
+        return shares
+
+    def test_what_it_says_of_its_last_records_counts(self, left):
+        assert acquired(left.fetch("other")) == []
+        assert left.outcome(1, (0, 1, ACCEPT)) == ErrorCode.NONE
+        assert left.outcome(-1, (2, 2, ACCEPT)) == ErrorCode.NONE
+        assert acquired(left.fetch("other", 1)) == [(0, 3, 3, 2)]
+
+    def test_the_rest_goes_to_others_when_its_connection_ends(self, left):
+        for member in left.node.share_sessions.end_of(left.call):
+            release_rest(left.call, member)
+        assert acquired(left.fetch("other")) == [(0, 0, 3, 2)]
+
+    def test_it_is_no_member_any_more(self, left):
+        assert left.fetch(epoch=1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        (group,) = left.ask(ApiKey.SHARE_GROUP_DESCRIBE, ShareGroupDescribeRequest(("g",))).groups
+        assert [each.member_id for each in group.members] == ["other"]
+        assert left.acknowledge("m", -1).error_code == ErrorCode.NONE
+        assert left.acknowledge("m", -1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
 def test_the_times_of_a_group(shares):

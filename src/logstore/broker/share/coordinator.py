@@ -197,12 +197,27 @@ class ShareCoordinator:
                 "would be lost; choose a topic with cleanup_policy='delete'"
             )
 
+    def configure(self, name: str, before: ShareGroupConfig, after: ShareGroupConfig) -> None:
+        """An administrator has changed settings of a group. What is another one now holds at once, as with
+        Kafka; what the members that are there have brought along stays."""
+        with self._lock:
+            group = self._groups.get(name)
+            if group is None or group.config is None:
+                return
+            values = zip(group.config, before, after, strict=True)
+            config = ShareGroupConfig._make(now if now != then else own for own, then, now in values)
+            group.config, held = config, list(group.held.values())
+        for each in held:
+            each.configure(config)
+
     def _leave(self, beat: ShareGroupHeartbeat) -> ShareGroupHeartbeatResult:
         with self._lock:
             group = self._groups.get(beat.group)
             if group is None or not group.remove(beat.member_id):
                 return ShareGroupHeartbeatResult(ErrorCode.UNKNOWN_MEMBER_ID)
-            held = list(group.held.values())
+            if beat.has_session:
+                group.left.add(beat.member_id)
+            held = [] if beat.has_session else list(group.held.values())
         self._release([(beat.member_id, held)])
         return ShareGroupHeartbeatResult(ErrorCode.NONE, beat.member_id, LEAVING)
 
@@ -281,6 +296,16 @@ class ShareCoordinator:
         member.heard_ms = self._clock.monotonic_ms()
         return group
 
+    def _group_left_by_locked(self, request: ShareAcknowledgeRequest) -> Group | None:
+        """The group of one who has left, and whose share session goes on, or ends now. librdkafka leaves on
+        one connection, and says what became of its last records on another."""
+        group = self._groups.get(request.group)
+        if group is None or request.member_id not in group.left:
+            return None
+        if request.releases_rest:
+            group.left.remove(request.member_id)
+        return group
+
     def _found(self, wanted: TopicIdPartition, held: HeldPartition | None) -> HeldPartition | ErrorCode:
         """What the group has under a name, if it was of the topic that is meant when a member last asked."""
         if held is not None and held.key.topic_id == wanted.topic_id:
@@ -296,6 +321,7 @@ class ShareCoordinator:
         """Take in what became of records."""
         with self._lock:
             group = self._group_of_locked(request.group, request.member_id)
+            group = group or self._group_left_by_locked(request)
             if group is None or group.config is None:
                 return Answered(refused(request, ErrorCode.UNKNOWN_MEMBER_ID))
             lock_ms = group.config.record_lock_duration_ms

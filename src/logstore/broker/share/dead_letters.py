@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from logstore.arguments import shown
 from logstore.broker.letters import (
@@ -24,6 +24,9 @@ from logstore.model import NewRecord, Record, TopicPartition
 from logstore.partition.log import Log
 from logstore.topic import Topic
 from logstore.warning import warn
+
+_MINUTE_MS: Final = 60_000
+_MOST_LINES: Final = 20
 
 Outcomes = Sequence[tuple[Span, "str | None"]]
 """Of failed records: why the dead-letter topic could not take them; None if it has them."""
@@ -136,21 +139,47 @@ class OwnLetters:
         """Who asks for jobs next tries again."""
 
 
-def tell_failed(
-    partition: TopicPartition, failed: Iterable[Span], group: str, config: ShareGroupConfig
-) -> None:
-    """Say what became of records that are done with."""
-    topic = topic_of(config, partition)
-    for span in failed:
-        warn(
-            "queue %r: %s offset %s failed (delivery %d: %s); %s",
-            group,
-            partition,
-            span.first if span.first == span.last else f"{span.first} to {span.last}",
-            span.delivery_count,
-            shown(span.reason) if span.reason else "no reason given",
-            "passed over, as there is no dead_letter_topic" if topic is None else f"to topic {topic!r}",
-        )
+class FailedLines:
+    """Warns of what became of the records of one partition that are done with. A client elsewhere may reject
+    thousands a second, so there are at most 20 lines a minute; the first one later says how many lack one."""
+
+    __slots__ = ("_began_ms", "_count", "_untold_count")
+
+    def __init__(self) -> None:
+        self._began_ms = -_MINUTE_MS
+        self._count = self._untold_count = 0
+
+    def tell(
+        self,
+        partition: TopicPartition,
+        failed: Iterable[Span],
+        group: str,
+        config: ShareGroupConfig,
+        now_ms: int,
+    ) -> None:
+        """Records that are done with. ``now_ms``: by the monotonic clock."""
+        topic = topic_of(config, partition)
+        where = "passed over, as there is no dead_letter_topic" if topic is None else f"to topic {topic!r}"
+        for span in failed:
+            if now_ms - self._began_ms >= _MINUTE_MS:
+                if self._untold_count:
+                    warn("queue %r: %s: %d more have failed; %s", group, partition, self._untold_count, where)
+                self._began_ms, self._count, self._untold_count = now_ms, 0, 0
+            self._count += 1
+            if self._count > _MOST_LINES:
+                self._untold_count += span.last - span.first + 1
+                continue
+            warn(
+                "queue %r: %s offset %s failed (delivery %d: %s); %s",
+                group,
+                partition,
+                span.first if span.first == span.last else f"{span.first} to {span.last}",
+                span.delivery_count,
+                shown(span.reason) if span.reason else "no reason given",
+                where,
+            )
+            if self._count == _MOST_LINES:
+                warn("queue %r: %s: what else fails in this minute is counted", group, partition)
 
 
 def records_of(failed: Failed, span: Span) -> Iterable[Record]:

@@ -70,6 +70,8 @@ class Group:
         self.config: ShareGroupConfig | None = None
         """Of its members; None before the first."""
         self.members: dict[str, Member] = {}
+        self.left: set[str] = set()
+        """Those who are members no more, and whose share sessions are open."""
         self.held: dict[TopicPartition, HeldPartition] = {}
         self.epoch = 0
         self._partitions: dict[str, tuple[TopicIdPartition, ...]] = {}

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import code_of
-from logstore.broker.share.dead_letters import Failed, Letters, Outcomes, tell_failed
+from logstore.broker.share.dead_letters import Failed, FailedLines, Letters, Outcomes
 from logstore.broker.share.partition import NEVER, Acknowledgement, SharePartition, Span, without
 from logstore.broker.share.requests import (
     AcknowledgeBatch,
@@ -128,6 +128,7 @@ class HeldPartition:
         self.shared = TopicIdPartition(partition, key.topic_id)
         """As requests and results name it."""
         self._directory = directory
+        self._failed_lines = FailedLines()
         self._clock: Clock = directory.context.clock
         self._storage = storage
         self._records = records
@@ -397,7 +398,8 @@ class HeldPartition:
         except LogstoreError as error:
             buried, why = [], str(error)
         else:
-            tell_failed(self.partition, there, self.key.group_id, self._config)
+            now_ms = self._clock.monotonic_ms()
+            self._failed_lines.tell(self.partition, there, self.key.group_id, self._config, now_ms)
         if why is not None:
             self._put_off_burial_locked(why)
         else:

@@ -45,8 +45,9 @@ class TopicIdPartition(NamedTuple):
 
 
 class ShareGroupConfig(NamedTuple):
-    """The settings of a share group: those of its first member, until the last has left. The names are
-    Kafka's with underscores for dots, without their beginning ``group.share.`` or ``share.``."""
+    """The settings of a share group: those of its first member, until the last has left, but for what an
+    administrator changes meanwhile. The names are Kafka's with underscores for dots, without their beginning
+    ``group.share.`` or ``share.``."""
 
     record_lock_duration_ms: int = 30_000
     """How long a worker has a record."""
@@ -85,6 +86,9 @@ class ShareGroupHeartbeat(NamedTuple):
     waits_for_topics: bool = False
     """A topic that is not there is no error, and comes with a later heartbeat. Not of the protocol, where it
     is always so."""
+    has_session: bool = False
+    """LEAVING: its share session is open. What it has goes to the others when that ends, and until then it
+    may say what became of it. Not of the protocol."""
 
 
 class ShareGroupHeartbeatResult(NamedTuple):

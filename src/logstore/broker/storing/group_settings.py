@@ -8,7 +8,7 @@ it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Final, NamedTuple
 
 from logstore.broker.consumer_groups.config import ConsumerGroupConfig
@@ -61,8 +61,15 @@ class StoredGroupSettings:
     """Of one broker. A damaged file does not keep groups from being used: then they have their defaults, a
     warning says so, and changes are refused with what is wrong. Each of them looks again."""
 
-    def __init__(self, directory: LogDirectory) -> None:
+    def __init__(
+        self,
+        directory: LogDirectory,
+        on_change: Callable[[str, ShareGroupConfig, ShareGroupConfig], object] = lambda *_: None,
+    ) -> None:
+        """``on_change``: called with a group, what it gave a share group before, and what it does now; after
+        each change, and before the next."""
         self._directory = directory
+        self._on_change = on_change
         self._lock = threading.Lock()
         self._settings: GroupSettings = {}
         self._must_read = True
@@ -114,7 +121,8 @@ class StoredGroupSettings:
             context = self._directory.context
             context.home.check_held()
             write_group_settings(context.files, self._directory.path, settings)
-            self._settings = settings
+            before, self._settings = self.config_of(group), settings
+            self._on_change(group, before, self.config_of(group))
 
     def _check_dead_letter_topic(self, name: str | None) -> None:
         """

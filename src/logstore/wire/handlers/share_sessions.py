@@ -65,6 +65,9 @@ class ShareSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def __contains__(self, member: Member) -> bool:
+        return member in self._sessions
+
     def fetch(
         self,
         owner: object,

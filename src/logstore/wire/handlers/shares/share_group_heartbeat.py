@@ -6,13 +6,14 @@ from itertools import groupby
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Answered, Pending
-from logstore.broker.share.requests import JOINING
+from logstore.broker.share.requests import JOINING, LEAVING
 from logstore.broker.share.requests import ShareGroupHeartbeat as Beat
 from logstore.broker.share.requests import ShareGroupHeartbeatResult as Wanted
 from logstore.logdir.acls import Operation
 from logstore.wire.handlers.call import Call
 from logstore.wire.handlers.coordinated import as_told, words_as_told
-from logstore.wire.handlers.shares.said import check
+from logstore.wire.handlers.share_sessions import Member
+from logstore.wire.handlers.shares.said import check, release_rest
 from logstore.wire.handlers.then import then, then_ask
 from logstore.wire.messages.shares.share_group_heartbeat import (
     Assignment,
@@ -46,6 +47,8 @@ def answer(
         heartbeat_interval_ms=interval_ms,
         waits_for_topics=True,
     )
+    if request.member_epoch == LEAVING:
+        return _leave(call, beat)
     if request.member_epoch != JOINING:
         return then(call.broker.share_group_heartbeat(beat), lambda found: _response(call, found))
     config = call.node.group_settings.config_of(request.group_id)
@@ -58,6 +61,19 @@ def answer(
 
     joined = then_ask(call.broker.share_group_heartbeat(beat._replace(config=config)), go_on)
     return then(joined, lambda found: _response(call, found))
+
+
+def _leave(call: Call, beat: Beat) -> Pending[ShareGroupHeartbeatResponse]:
+    """The session of one who leaves goes on: what it says there of its last records may come later."""
+    member = Member(beat.group, beat.member_id)
+    has_session = member in call.node.share_sessions
+
+    def left(found: Wanted) -> ShareGroupHeartbeatResponse:
+        if has_session and member not in call.node.share_sessions:  # it has ended meanwhile
+            release_rest(call, member)
+        return _response(call, found)
+
+    return then(call.broker.share_group_heartbeat(beat._replace(has_session=has_session)), left)
 
 
 def _response(call: Call, found: Wanted) -> ShareGroupHeartbeatResponse:

@@ -109,6 +109,9 @@ def _of_node(call: Call, request: DescribeConfigsRequest, store: tuple[Setting, 
     yield Setting("node.id", node_id, False, SettingKind.INT)
     where = f"{node.endpoint.host}:{node.endpoint.port}"
     yield Setting("advertised.listeners", where, False, SettingKind.LIST)
+    rack = next((each.rack for each in node.brokers() if each.node_id == node.node_id), None)
+    if rack is not None:
+        yield Setting("broker.rack", rack, False, SettingKind.STRING)
     if node.cluster is not None:
         for name, value in node.cluster.throttles().items():
             yield Setting(name, value, False, SettingKind.LONG, source=ConfigSource.BROKER)
