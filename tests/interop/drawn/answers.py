@@ -230,7 +230,8 @@ def _joined(topics: list[Any]) -> list[Any]:
 
 
 def _join_acquired(found: dict[str, Any]) -> None:
-    """In place of stretches, the offsets: a broker cuts by the size of a batch."""
+    """In place of stretches, the offsets: a broker cuts by the size of a batch. A partition of which there is
+    nothing to say is left out: a broker names some."""
     for topic in found["topics"]:
         for part in topic["partitions"]:
             part["acquired_records"] = sorted(
@@ -238,6 +239,13 @@ def _join_acquired(found: dict[str, Any]) -> None:
                 for each in part["acquired_records"]
                 for offset in range(each["first_offset"], each["last_offset"] + 1)
             )
+        topic["partitions"] = [part for part in topic["partitions"] if not _says_nothing(part)]
+    found["topics"] = [topic for topic in found["topics"] if topic["partitions"]]
+
+
+def _says_nothing(part: dict[str, Any]) -> bool:
+    are_errors = {part["error_code"], part["acknowledge_error_code"]} != {"NONE"}
+    return not (are_errors or part["records"] or part["acquired_records"])
 
 
 def _unanswered(side: Party, step: Step, fields: dict[str, Any]) -> Any:
