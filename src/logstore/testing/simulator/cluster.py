@@ -37,6 +37,8 @@ class Plan(NamedTuple):
     faults: tuple[str, ...] = FAULTS
     drift: float = 0.05
     """Clocks go faster or slower by up to this share."""
+    move_share: float = 0.05
+    """How often a controller that has nothing else to do sends the partition to other nodes."""
     until_ms: int = 6_000
     """How long there are faults."""
 
@@ -72,7 +74,7 @@ class Cluster:
         config = ReplicaConfig(_LAG_MS, plan.min_insync_replicas, plan.is_durable)
         for node_id in range(1, plan.node_count + 1):
             self.nodes[node_id] = Node(
-                self.world, node_id, self.nodes, self.watcher, config, plan.drift, make_log()
+                self.world, node_id, self.nodes, self.watcher, config, plan.drift, make_log(), plan.move_share
             )
         state = PartitionState(tuple(self.nodes), None, 0, tuple(Member(each, 0) for each in self.nodes))
         self.coordinator = Coordinator(self.world, state, self.nodes, self._count_state)
@@ -151,7 +153,7 @@ class Cluster:
         self.world.network.heal()
         self.world.network.faults = NetworkFaults()
         for node in self.nodes.values():
-            node.may_move = False
+            node.move_share = 0.0
             if not node.is_running:
                 node.start()
             elif node.is_paused:

@@ -40,7 +40,6 @@ _BEAT_MS: Final = 100
 _GIVE_UP_MS: Final = 150
 _FLUSH_SHARE: Final = 0.3
 _PREFER_SHARE: Final = 0.3
-_MOVE_SHARE: Final = 0.05
 
 
 @dataclass(slots=True)
@@ -72,12 +71,13 @@ class Node:
         config: ReplicaConfig,
         drift: float,
         log: SimulatedLog,
+        move_share: float,
     ) -> None:
         self.node_id = node_id
         self.disk = Disk(log)
         self.is_running = self.is_paused = False
-        self.may_move = True
-        """Whether it sends the partition elsewhere from time to time, as the controller."""
+        self.move_share = move_share
+        """How often it sends the partition elsewhere, as the controller that has nothing else to do."""
         self.coordinator: Coordinator
         self._world = world
         self._nodes = nodes
@@ -274,7 +274,7 @@ class Node:
         chance = self._world.rng.random()
         if chance < _PREFER_SHARE:
             return prefer(state, living, min_isr=min_isr, is_durable=is_durable), True
-        if chance < _PREFER_SHARE + _MOVE_SHARE and self.may_move:
+        if chance < _PREFER_SHARE + self.move_share:
             self._watcher.counts["moves"] += 1
             goal = self._draw_goal(state, living)
             return reassign(state, goal, living, min_isr=min_isr, is_durable=is_durable), True
