@@ -1,5 +1,5 @@
-"""A log was cut behind a worker and grew again. The worker was given a new job, and accepted the old one that had its
-offset: that counted for the new one, which was lost when the worker died.
+"""A log was cut behind a worker and grew again. The worker was given a new job, and accepted the
+old one that had its offset: that counted for the new one, which was lost when the worker died.
 """
 
 from __future__ import annotations

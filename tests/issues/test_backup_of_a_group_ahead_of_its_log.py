@@ -1,9 +1,11 @@
-"""A backup takes each partition at its own time. What a group had read, and a queue had done, could be of a later
-time than the records: in the restored store other records took those offsets, and were never read or given. And
-failed jobs were passed over that the backup's dead-letter topic did not have.
+"""A backup takes each partition at its own time. What a group had read, and a queue had done, could
+be of a later time than the records: in the restored store other records took those offsets, and
+were never read or given. And failed jobs were passed over that the backup's dead-letter topic
+did not have.
 
-Since then a backup takes first what groups and queues say. Where it is ahead all the same, as beside a partition
-that could not be read any more, the open for writing sets it back, as after a crash.
+Since then a backup takes first what groups and queues say. Where it is ahead all the same, as
+beside a partition that could not be read any more, the open for writing sets it back, as after a
+crash.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""A process was killed with jobs at their last delivery, in the copy of a leader's topic. The next one did not know yet
-how far the copy is replicated, so it read nothing there: the jobs counted as buried, and the dead-letter topic did not
-have them. The same befell jobs of an open transaction, when the group began to see committed records only.
+"""A process was killed with jobs at their last delivery, in the copy of a leader's topic. The next
+one did not know yet how far the copy is replicated, so it read nothing there: the jobs counted
+as buried, and the dead-letter topic did not have them. The same befell jobs of an open
+transaction, when the group began to see committed records only.
 """
 
 from __future__ import annotations
