@@ -214,8 +214,8 @@ class Acknowledgements:
         if lost:
             raise JobLostError(
                 f"queue {self._group!r}: {_some(lost)}: the lock had run out before this was said, ended "
-                "with the node that gave it out, or the log was cut there; another worker may have it. renew() "
-                "in time keeps a job"
+                "with the node that gave it out, or the log was cut there; another worker may have it. "
+                "renew() in time keeps a job"
             )
         if gone:
             raise JobLostError(
