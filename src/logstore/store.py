@@ -208,11 +208,12 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             names = directory.catalogue
             if TRANSACTIONS_TOPIC in names and _is_own(directory, TRANSACTIONS_TOPIC):
                 self._finish_transactions(directory)
-            if not directory.was_clean and (OFFSETS_TOPIC in names or SHARE_STATE_TOPIC in names):
+            if not directory.is_settled:
                 logs = directory.logs()
                 self._set_groups_back(
                     directory, {log.partition: log.log_end_offset for log in logs if log.role is Role.ALONE}
                 )
+                directory.is_settled = True
             directory.context.lost_ends.append(partial(_set_groups_back_in, weakref.ref(self)))
 
     @property

@@ -25,7 +25,7 @@ from logstore.errors import (
 from logstore.files import read_small_file, write_new_file
 from logstore.format.checkpoint import encode_offset_checkpoint
 from logstore.format.metadata import encode_base64_uuid, encode_clean_shutdown, encode_meta_properties
-from logstore.format.names import partition_directory_name
+from logstore.format.names import OFFSETS_TOPIC, SHARE_STATE_TOPIC, partition_directory_name
 from logstore.large_files import are_on_one_disk, copy_file
 from logstore.logdir.acls import MAX_ACLS_BYTES, decode_acls
 from logstore.logdir.catalogue import TopicEntry, encode_catalogue
@@ -62,6 +62,9 @@ from logstore.warning import inform
 
 _TRIES = 100
 """How often a partition is started over because it was reopened meanwhile."""
+
+_TELL_OF_OTHERS = (OFFSETS_TOPIC, SHARE_STATE_TOPIC)
+"""Topics whose records tell how far groups are in others."""
 
 _SHOWN_COUNT = 20
 """So many partitions are named in one line of the log."""
@@ -126,9 +129,16 @@ class _Backup:
     # Partitions
 
     def copy_partitions(self) -> None:
-        """Copy all partitions, several at a time; after the first failure, begin no more."""
+        """Copy all partitions: first those that say what groups have read and queues have done, so that the
+        backup has it all."""
+        tell = [topic for topic in self.topics if topic.name in _TELL_OF_OTHERS]
+        self._copy_all(tell)
+        self._copy_all(topic for topic in self.topics if topic not in tell)
+
+    def _copy_all(self, topics: Iterable[TopicEntry]) -> None:
+        """Copy partitions, several at a time; after the first failure, begin no more."""
         steps = self.task.steps
-        wanted = [(topic, number) for topic in self.topics for number in topic.held_partitions]
+        wanted = [(topic, number) for topic in topics for number in topic.held_partitions]
 
         def copy(each: tuple[TopicEntry, int]) -> None:
             if steps.failure is None:

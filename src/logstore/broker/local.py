@@ -331,7 +331,7 @@ class LocalBroker:
         elif self._ends is not None:  # after a clean stop the next opening does not look for it
             self.set_share_groups_back(self._ends)
         if self._ends is not None or self.committed.is_to_be_set_back:
-            self._directory.leave_unsettled()
+            self._directory.is_settled = False  # the next open is to be one after a crash
 
     # Records
 

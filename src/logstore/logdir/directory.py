@@ -114,7 +114,10 @@ class LogDirectory:
         self._cleaner: LogCleaner | None = None
         self._gone: list[str] = []  # directories of deleted topics, under their new names
         self._is_closed = False
-        self._is_settled = True
+        self.is_settled = True
+        """Whether groups and queues say nothing of records above the ends of logs. Not after a crash, nor in
+        a backup, whose partitions are not of one moment, until somebody has seen to that: without it there is
+        no clean stop."""
         self._scrubber: Scrubber | None = None
         prepare_directory(self._files, self.path, create=create)
         try:
@@ -175,6 +178,8 @@ class LogDirectory:
             for number in topic.held_partitions
         ]
         is_copy = self.context.home.is_copy
+        if is_copy or not self.was_clean:
+            self.is_settled = self.catalogue.keys().isdisjoint((OFFSETS_TOPIC, SHARE_STATE_TOPIC))
         if self.was_clean and opens_when_asked and not is_copy:
             self._open.leave_unasked(wanted)
         else:
@@ -745,11 +750,6 @@ class LogDirectory:
                 if self._open.are_closed:
                     self.context.home.release()
 
-    def leave_unsettled(self) -> None:
-        """Something could not be done that an open after a crash does: the next open is to be one. Called
-        before :meth:`close`."""
-        self._is_settled = False
-
     def check_not_within(self) -> None:
         """See :func:`~logstore.logdir.upkeep.check_not_within`."""
         if self.context.home.is_used_here():
@@ -772,7 +772,7 @@ class LogDirectory:
         finally:
             self.context.home.store_checkpoints()
         self._topics.store_marked()
-        if self._open.are_sound and self._is_settled:
+        if self._open.are_sound and self.is_settled:
             self.context.home.put_clean_marker()
         if self._reserve.may_exist:
             self._reserve.keep()

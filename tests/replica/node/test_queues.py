@@ -47,7 +47,7 @@ def three(tmp_path):
 
 def create(cluster, name="jobs", partitions=3, **settings):
     with logstore.connect(*cluster.addresses) as connected:
-        config = logstore.TopicConfig(min_insync_replicas=2, **settings)
+        config = logstore.TopicConfig(**{"min_insync_replicas": 2, **settings})
         connected.create_topic(name, partitions=partitions, config=config)
     for each in [*(TopicPartition(name, number) for number in range(partitions)), GROUPS, SHARE_STATES]:
         cluster.wait_for_isr(each, 3)
@@ -649,3 +649,30 @@ def test_how_far_a_group_is_survives_the_nodes_that_know(three):
         eventually(lambda: of_group.ask() == {0: (7, 3)})
         with connected.queue("jobs", group="g") as queue:
             assert sorted(drain(queue, 3)) == [(7, 1), (8, 1), (9, 1)]
+
+
+def test_jobs_that_took_the_place_of_lost_ones_are_given(three):
+    """An unclean election has cost jobs that were done. Those that had come in their place before a worker
+    asked counted as done. 4 s."""
+    jobs = TopicPartition("jobs", 0)
+    create(three, partitions=1, min_insync_replicas=1, unclean_leader_election_enable=True)
+    with logstore.connect(*three.addresses) as connected:
+        connected.reassign({jobs: (1, 2)})
+        eventually(lambda: not connected.reassignments())
+        leader = eventually(lambda: three.leader_of(jobs)).node_id
+        send(connected, 3)
+        with connected.queue("jobs", group="g") as queue:
+            assert drain(queue, 3) == [(number, 1) for number in range(3)]
+            three.stop(3 - leader)
+            three.wait_for_isr(jobs, 1)
+            three.wait_for_isr(SHARE_STATES, 2)
+            send(connected, 3)
+            assert drain(queue, 3) == [(number, 1) for number in range(3)]
+    three.stop(leader)
+    three.start(3 - leader)
+    eventually(lambda: three.leader_of(jobs).node_id == 3 - leader)
+    with logstore.connect(*three.addresses) as connected:
+        send(connected, 5)
+        with connected.queue("jobs", group="g") as queue:
+            assert drain(queue, 5) == [(number, 1) for number in range(5)]
+            assert queue.poll(timeout=0.2) == []

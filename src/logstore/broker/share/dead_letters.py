@@ -22,6 +22,7 @@ from logstore.errors import InvalidConfigError, InvalidRecordError, LogstoreErro
 from logstore.logdir.directory import LogDirectory
 from logstore.model import NewRecord, Record, TopicPartition
 from logstore.partition.log import Log
+from logstore.partition.reading.readable import published_view
 from logstore.topic import Topic
 from logstore.warning import warn
 
@@ -114,14 +115,21 @@ class OwnLetters:
         self._directory = directory
 
     def bury(self, failed: Failed, done: Callable[[Outcomes], object]) -> Outcomes:
-        return self._bury(failed)
+        if failed.topic is None:
+            return ended(failed, None)
+        try:
+            readable, hidden = _by_readable(failed)
+        except LogstoreError as error:
+            return ended(failed, str(error))
+        found = self._bury(failed._replace(spans=readable)) if readable else ()
+        return [*found, *((span, "it cannot be read yet") for span in hidden)]
 
     def _bury(self, failed: Failed) -> Outcomes:
         name = failed.topic
+        assert name is not None
         try:
-            if name is not None:
-                letters = [letter for span in failed.spans for letter in _letters_of(failed, span)]
-                Topic(self._directory, name).extend(letters, flush=True)
+            letters = [letter for span in failed.spans for letter in _letters_of(failed, span)]
+            Topic(self._directory, name).extend(letters, flush=True)
         except InvalidRecordError as error:
             alone = [
                 span._replace(first=n, last=n)
@@ -137,6 +145,19 @@ class OwnLetters:
 
     def later(self, delay_ms: int, action: Callable[[], object]) -> None:
         """Who asks for jobs next tries again."""
+
+
+def _by_readable(failed: Failed) -> tuple[list[Span], list[Span]]:
+    """What the group may see now, and what it may not see yet: nobody has said how far a copy is replicated
+    since it was opened, or the group sees committed records only since its settings were changed.
+
+    Raises:
+        LogstoreError: the log cannot be used.
+    """
+    end = published_view(failed.log).limit_of(failed.config.isolation)
+    readable = [span._replace(last=min(span.last, end - 1)) for span in failed.spans if span.first < end]
+    hidden = [span._replace(first=max(span.first, end)) for span in failed.spans if span.last >= end]
+    return readable, hidden
 
 
 class FailedLines:

@@ -39,6 +39,10 @@ JUST_LOOKS: Final = -1
 """The leader epoch of one who reads a state, and takes nothing up."""
 
 
+NOT_TAKEN_UP: Final = -1
+"""The leader epoch of a state that no leader has read since it was begun."""
+
+
 class Reading(NamedTuple):
     """A leader takes a share-partition up. Those of earlier epochs are fenced then."""
 
@@ -51,6 +55,8 @@ class ReadState(NamedTuple):
 
     error: ErrorCode
     state: ShareState = ShareState(0, 0, AS_SET)
+    last_epoch: int = NOT_TAKEN_UP
+    """The leader epoch in which it was taken up last."""
 
 
 class Writing(NamedTuple):

@@ -8,6 +8,7 @@ what gathers; nothing is called with it held.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import uuid
 from collections import deque
@@ -59,6 +60,20 @@ class _Sent(NamedTuple):
     asked_ms: int
 
 
+class _Gathered(NamedTuple):
+    """What a worker has said and not sent."""
+
+    accepted: list[Job]
+    batches: _Batches
+
+    def by_partition(self) -> _Batches:
+        """All of it."""
+        found = {each: list(some) for each, some in self.batches.items()}
+        for partition, offsets in _by_partition(self.accepted).items():
+            found.setdefault(partition, []).extend(_runs(offsets, Acknowledgement.ACCEPT))
+        return found
+
+
 class Acknowledgements:
     """Of one worker. Accepted jobs gather here; all else is sent at once, with them."""
 
@@ -74,6 +89,9 @@ class Acknowledgements:
         self._batches: _Batches = {}
         self._undurable: set[TopicIdPartition] = set()
         """Where something was taken in that is to be durable, and is not."""
+        self._leaving: _Gathered | None = None
+        """What is being sent, until there is something to wait for. An interrupt, such as Ctrl-C, leaves it
+        here."""
         self._unanswered: _Sent | None = None
         self._sent_ms = -(2**62)
         self.fetched: deque[Fetched] = deque()
@@ -118,19 +136,31 @@ class Acknowledgements:
         with self._sending:
             if self._unanswered is not None:
                 self._receive()
+            if self._leaving is not None:
+                self._send_again(self._leaving)
             if not (self._accepted or self._batches or self._undurable):
                 return False
             self._send(fetch)
             return True
 
+    def _send_again(self, cut_off: _Gathered) -> None:
+        """An interrupt came while it was sent. Some of it may count already, and is refused now: nobody is
+        told of that."""
+        self._send_all(cut_off.by_partition(), None)
+        with contextlib.suppress(JobLostError):
+            self._receive()
+
     def _send(self, fetch: ShareFetchRequest | None) -> None:
         with self._lock:
-            accepted, self._accepted = self._accepted, []
-            batches, self._batches = self._batches, {}
-        for partition, offsets in _by_partition(accepted).items():
-            batches.setdefault(partition, []).extend(_runs(offsets, Acknowledgement.ACCEPT))
+            gathered = _Gathered(self._accepted, self._batches)
+            self._leaving, self._accepted, self._batches = gathered, [], {}  # no interrupt comes in between
+        batches = gathered.by_partition()
         for partition in self._undurable:
             batches.setdefault(partition, [])
+        self._send_all(batches, fetch)
+        self._receive()
+
+    def _send_all(self, batches: _Batches, fetch: ShareFetchRequest | None) -> None:
         said = tuple(AcknowledgePartition(each, tuple(some)) for each, some in batches.items())
         asked_ms, is_durable = self._clock.monotonic_ms(), self._config.is_durable
         pending: Pending[ShareAcknowledgeResult | ShareFetchResult]
@@ -139,8 +169,8 @@ class Acknowledgements:
         else:
             request = ShareAcknowledgeRequest(self._group, self._member_id, said, is_durable)
             pending = self._broker.share_acknowledge(request)
-        self._unanswered = _Sent(pending, batches, asked_ms)
-        self._receive()
+        sent = _Sent(pending, batches, asked_ms)
+        self._unanswered, self._leaving = sent, None
 
     def _receive(self) -> None:
         assert self._unanswered is not None
@@ -183,8 +213,9 @@ class Acknowledgements:
             raise failure
         if lost:
             raise JobLostError(
-                f"queue {self._group!r}: {_some(lost)}: the lock had run out before this was said, or ended "
-                "with the node that gave it out; another worker may have it. renew() in time keeps a job"
+                f"queue {self._group!r}: {_some(lost)}: the lock had run out before this was said, ended "
+                "with the node that gave it out, or the log was cut there; another worker may have it. "
+                "renew() in time keeps a job"
             )
         if gone:
             raise JobLostError(

@@ -33,7 +33,7 @@ from logstore.clients.offsets import check_group, check_topics
 from logstore.clients.polling import LONG_MS, Polling, wake_none
 from logstore.clients.queues.acknowledging import Acknowledgements, Fetched
 from logstore.clients.queues.job import Delay, Job, is_job_of, lost, time_of
-from logstore.clients.queues.taking import jobs_of
+from logstore.clients.queues.taking import Epochs, jobs_of
 from logstore.clients.seats import Seats, WorkerSeat
 from logstore.clients.settings import QueueConfig
 from logstore.clients.usable import Usable
@@ -121,6 +121,7 @@ class Queue(BoundToProcess):
         self.was_throttled = False
         """Whether the last poll took nothing because of a quota: more may be available."""
         self._turn = 0
+        self._epochs = Epochs()
         self._taken: list[Job] = []
         """Jobs that this worker has, and has not been given."""
         self._under_way: Pending[ShareFetchResult] | None = None
@@ -349,6 +350,8 @@ class Queue(BoundToProcess):
                 self._failure = self._failure or error
                 continue
             self._taken += jobs
+            if jobs:
+                self._epochs.note(fetched.partition, jobs)
             self._acks.add(fetched.partition, gaps)
 
     def _drop_fetch(self) -> None:
@@ -531,7 +534,7 @@ class Queue(BoundToProcess):
         """What :meth:`.Job.accept` does."""
         if not is_job_of(job, self):
             raise _not_ours(job)
-        if job.is_over or self._usable.is_over or self._usable.is_forked:
+        if job.is_over or self._usable.is_over or self._usable.is_forked or self._epochs.have_changed:
             self._check_open_job(job)
         now_ms = self._clock.monotonic_ms()
         if job.deadline_ms <= now_ms:
@@ -544,13 +547,17 @@ class Queue(BoundToProcess):
 
         Raises:
             UsageError: it is no job of this queue; or it is over, or the queue is closed.
-            JobLostError: the lock has run out.
+            JobLostError: the lock has run out, or the record is gone.
         """
         if not is_job_of(job, self):
             raise _not_ours(job)
         self._usable.check_open()
         if job.is_over:
             raise UsageError(f"{job} was accepted, released or rejected before")
+        if self._epochs.have_changed and self._epochs.have_cut_off(job):
+            raise JobLostError(
+                f"{job.partition} offset {job.offset}: the log was cut there, and has other records now"
+            )
         now_ms = self._clock.monotonic_ms()
         if job.deadline_ms <= now_ms:
             raise lost(job, self.config.record_lock_duration_ms)

@@ -20,7 +20,7 @@ from logstore.broker.pending import Pending
 from logstore.broker.share.dead_letters import Letters
 from logstore.broker.share.exchanging import Exchange, Found
 from logstore.broker.share.held import HeldPartition, first_offset, records_of
-from logstore.broker.share.kept import AS_SET, Reading, ReadState
+from logstore.broker.share.kept import AS_SET, NOT_TAKEN_UP, Reading, ReadState
 from logstore.broker.share.requests import (
     AcknowledgedPartition,
     ShareAcknowledgeRequest,
@@ -200,7 +200,7 @@ class LedShares:
         config = self._config_of(reading.key.group_id)
         try:
             log = self._directory.log(wanted.partition)
-            state, change = _fitted(found.state, log, config)
+            state, change = _fitted(found, log, config)
         except LogstoreError:
             return
         records = records_of(state, config.delivery_count_limit)
@@ -264,14 +264,18 @@ def _certain(
     )
 
 
-def _fitted(state: ShareState, log: Log, config: ShareGroupConfig) -> tuple[ShareState, ShareChange | None]:
+def _fitted(found: ReadState, log: Log, config: ShareGroupConfig) -> tuple[ShareState, ShareChange | None]:
     """The state as it is taken up, and what has changed in it: a group that has not begun yet does now; and
     what is said of records that are not there any more, after an election that has cost some, is taken
-    back."""
+    back. Others may have taken their offsets in this epoch."""
+    state = found.state
     if state.start_offset == AS_SET:
         start = first_offset(log, config, at_end=config.auto_offset_reset == "latest")
         return state._replace(start_offset=start), ShareChange(start)
     end = log.log_end_offset
+    if NOT_TAKEN_UP < found.last_epoch < state.leader_epoch:
+        _, before = log.end_offset_for_epoch(state.leader_epoch - 1)
+        end = min(end, before) if before >= 0 else end
     if not is_above(state, end):
         return state, None
     above = [each for each in state.batches if each.last_offset >= end]

@@ -19,6 +19,7 @@ from logstore.broker.pending import Answered, Pending
 from logstore.broker.share.kept import (
     AS_SET,
     JUST_LOOKS,
+    NOT_TAKEN_UP,
     Beginning,
     Codes,
     Names,
@@ -86,7 +87,7 @@ class TermOfStates:
                 if anew or self._storage.find(key) is None:
                     is_more = (key.group_id, key.topic_id) in known
                     start = 0 if is_more and start == AS_SET else start
-                    changes.append((key, ShareState(self._new_state_epoch(), 0, start)))
+                    changes.append((key, ShareState(self._new_state_epoch(), NOT_TAKEN_UP, start)))
             return self._store_locked(changes, [each.key for each in wanted], {})
 
     def _new_state_epoch(self) -> int:
@@ -109,7 +110,7 @@ class TermOfStates:
                 elif epoch < state.leader_epoch:
                     found[key] = ReadState(ErrorCode.FENCED_LEADER_EPOCH)
                 else:
-                    found[key] = ReadState(NONE, state._replace(leader_epoch=epoch))
+                    found[key] = ReadState(NONE, state._replace(leader_epoch=epoch), state.leader_epoch)
                     if epoch > state.leader_epoch:
                         changes.append((key, ShareChange(leader_epoch=epoch)))
             stored = self._store_locked(changes, list(found), {})

@@ -55,6 +55,7 @@ def _result(key: ShareKey, found: ReadState) -> PartitionResult:
         state_epoch=state.state_epoch,
         start_offset=state.start_offset,
         state_batches=batches,
+        last_epoch=found.last_epoch,
     )
 
 

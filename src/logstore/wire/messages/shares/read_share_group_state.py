@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from logstore.format.messages.fields import NO_UUID, Int16, Int32, Int64, String, Uuid
+from logstore.format.messages.fields import NO_UUID, Int16, Int32, Int64, String, Uuid, tagged
 from logstore.wire.messages.shares.kept import StateBatch, Topic
 
 
@@ -25,6 +25,8 @@ class PartitionResult(NamedTuple):
     start_offset: Int64 = 0
     """-1: the group has not begun."""
     state_batches: tuple[StateBatch, ...] = ()
+    last_epoch: Annotated[Int32, tagged(10_000)] = -1
+    """The leader epoch in which the state was read last; -1: in none. Not Kafka's, which passes it over."""
 
 
 class TopicResult(NamedTuple):

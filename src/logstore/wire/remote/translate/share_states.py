@@ -94,7 +94,7 @@ def _parse_states(
             continue
         batches = tuple([ShareBatch(*each) for each in answer.state_batches])
         state = ShareState(answer.state_epoch, epoch, answer.start_offset, batches)
-        found[key] = ReadState(code_of_number(answer.error_code), state)
+        found[key] = ReadState(code_of_number(answer.error_code), state, answer.last_epoch)
     return found
 
 
