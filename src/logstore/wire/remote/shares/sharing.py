@@ -31,12 +31,18 @@ from logstore.logdir.group_settings import AUTO_OFFSET_RESET, DEAD_LETTER_TOPIC
 from logstore.model import TopicPartition
 from logstore.warning import inform, warn
 from logstore.wire.remote.connections.questions import RemotePending
-from logstore.wire.remote.routing.asking import Gathered, ask
+from logstore.wire.remote.routing.asking import Gathered, ask, ask_all
 from logstore.wire.remote.routing.cluster import Cluster, Leader
 from logstore.wire.remote.routing.coordinators import Coordinators, Kind
 from logstore.wire.remote.shares.share_member import ShareMember
 from logstore.wire.remote.translate import shares
-from logstore.wire.remote.translate.shares import Beat, Configure, Configured
+from logstore.wire.remote.translate.shares import (
+    LAST_EPOCH,
+    AcknowledgeInSession,
+    Beat,
+    Configure,
+    Configured,
+)
 
 _REFUSED_FOR_GOOD = frozenset(
     {
@@ -103,16 +109,33 @@ class ShareMembers:
         if request.member_epoch == LEAVING:
             with self._lock:
                 member = self._members.pop((request.group, request.member_id), None)
-            if member is not None:
+            if member is None:
+                self._leave_for(request, pending)
+            else:
                 member.leave(request.group, request.member_id, lambda: self._beat(request, pending))
-                return pending
-        if request.member_epoch != JOINING:
+        elif request.member_epoch != JOINING:
             self._beat(request, pending)
         elif request.waits_for_topics:
             self._configure(request, pending, lambda: self._beat(request, pending))
         else:
             self._check_topics(request, pending)
         return pending
+
+    def _leave_for(
+        self, request: ShareGroupHeartbeat, pending: RemotePending[ShareGroupHeartbeatResult]
+    ) -> None:
+        """One who has gone without leaving had other connections. Wherever it has a session, that ends first:
+        until then nobody is given what it has."""
+        asked = AcknowledgeInSession(
+            ShareAcknowledgeRequest(request.group, request.member_id, ()), LAST_EPOCH
+        )
+        ask_all(
+            self._cluster,
+            shares.ACKNOWLEDGE,
+            asked,
+            self._client_id,
+            lambda _: self._beat(request, pending),
+        )
 
     def _check_topics(
         self, request: ShareGroupHeartbeat, pending: RemotePending[ShareGroupHeartbeatResult]
