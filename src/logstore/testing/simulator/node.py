@@ -368,7 +368,8 @@ class Node:
                 self._watcher.counts["truncations"] += 1
                 self._watcher.note_cut(self.node_id, log.log_end_offset)
             case BeginEpoch(epoch):
-                self._watcher.note_leader(self.node_id, epoch, log)
+                was_handed_over = epoch in self.coordinator.handed_over
+                self._watcher.note_leader(self.node_id, epoch, log, was_handed_over=was_handed_over)
                 log.begin_epoch(epoch)
             case RaiseHighWatermark(offset):
                 self._raise_high_watermark(replica, offset)

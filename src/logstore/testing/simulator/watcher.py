@@ -41,9 +41,12 @@ class Watcher:
         self.counts[f"elections: {choice.value}"] += 1
         self._may_lose |= choice in (Choice.LAST, Choice.UNCLEAN)
 
-    def note_leader(self, node_id: int, epoch: int, log: SimulatedLog) -> None:
-        """A term begins."""
+    def note_leader(self, node_id: int, epoch: int, log: SimulatedLog, *, was_handed_over: bool) -> None:
+        """A term begins. ``was_handed_over``: it was ended while its leader lived. One that has not heard of
+        that yet may begin it once more, after a pause in which its lease ran out."""
         self.counts["terms"] += 1
+        if was_handed_over:
+            return
         self._newest_epoch = max(self._newest_epoch, epoch)
         self._seen.clear()
         have = log.values(0, len(self.committed))
