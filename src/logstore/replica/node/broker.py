@@ -308,13 +308,20 @@ class NodeBroker(ShareBroker):
         )
 
     def list_offsets(self, request: ListOffsetsRequest) -> Pending[ListOffsetsResult]:
+        """Of what this node is about to lead, as for :meth:`metadata`: another node has named it."""
+        are_led = self._when_led([each.partition for each in request.partitions])
+        if are_led is None:
+            return Answered(self._list_led(request))
+        return then(are_led, lambda _: self._list_led(request))
+
+    def _list_led(self, request: ListOffsetsRequest) -> ListOffsetsResult:
         ask = super().list_offsets
         found = self._of_led(
             request.partitions,
             lambda led: _now(ask(request._replace(partitions=led))).partitions,
             lambda partition, code: ListedOffset(partition, code, message=_WHY_NOT),
         )
-        return Answered(ListOffsetsResult(found))
+        return ListOffsetsResult(found)
 
     def offsets_for_leader_epoch(
         self, request: OffsetsForLeaderEpochRequest
