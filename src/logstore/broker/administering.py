@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from logstore.broker.codes import ErrorCode
@@ -73,6 +73,22 @@ def check_more(topic: str, now: int, wanted: MorePartitions) -> int:
             f"{len(wanted.assignments)}",
         )
     return more
+
+
+def check_assignments(topic: str, assignments: Sequence[Sequence[int]], living: Collection[int]) -> None:
+    """Check where new partitions of a topic are to be in a cluster of these nodes. For :func:`outcome_of`."""
+    for each in assignments:
+        missing = [node_id for node_id in each if node_id not in living]
+        if missing:
+            why = f"no living node has the number {missing[0]}"
+        elif not each or len(set(each)) != len(each):
+            why = "they must be some nodes, each once"
+        else:
+            continue
+        raise _RefusedError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"a partition of topic {topic!r} cannot have the replicas {list(each)}: {why}",
+        )
 
 
 def create_topics(directory: LogDirectory, request: CreateTopicsRequest) -> TopicsResult:

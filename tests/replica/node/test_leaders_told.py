@@ -1,11 +1,19 @@
-"""Who asks the wrong node is told which one leads, together with the refusal (KIP-951). Costs about 2 s."""
+"""Who asks the wrong node is told which one leads, together with the refusal (KIP-951). Costs about 3 s."""
 
 from __future__ import annotations
 
 import pytest
 
 from logstore.broker.codes import ErrorCode
-from logstore.broker.requests import ACKS_ALL, ProducePartition, ProduceRequest
+from logstore.broker.requests import (
+    ACKS_ALL,
+    LATEST,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    MetadataRequest,
+    ProducePartition,
+    ProduceRequest,
+)
 from logstore.model import TopicPartition
 from logstore.wire.apis import ApiKey
 from logstore.wire.messages.cluster import describe_topic_partitions as describing
@@ -103,3 +111,58 @@ def test_what_comes_a_moment_before_a_node_leads_waits_for_it(cluster, monkeypat
     refused = other._broker.produce(request).poll()
     assert refused is not None
     assert refused.partitions[0].error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_who_asks_for_a_leader_a_moment_before_it_leads_waits_for_it(cluster, monkeypatch):
+    """A node is elected for a new topic before it has the log: on a busy machine, a tenth of a second before.
+    It named itself at once, and refused what came then: kafkajs' fetchTopicOffsets(), say, and kafka-go's
+    DialLeader() failed. 0.2 s."""
+    create(cluster)
+    cluster.wait_for_isr(T, 3)
+    leader = cluster.leader_of(T)
+
+    def ask(node, *topics):
+        return node._broker.metadata(MetadataRequest(topics or None))
+
+    def leader_in(pending):
+        eventually(lambda: pending.poll() is not None)
+        found = {topic.name: topic for topic in pending.poll().topics}
+        return found["t"].partitions[0].leader_id
+
+    monkeypatch.setattr(leader._broker, "_replicas", {})
+    waits = ask(leader, "t")
+    assert waits.poll() is None
+    monkeypatch.undo()
+    assert leader_in(waits) == leader.node_id
+    assert ask(leader, "t").poll() is not None
+    monkeypatch.setattr(leader._broker, "_replicas", {})
+    waits = ask(leader, "t")
+    assert waits.poll() is None
+    assert leader_in(waits) == leader.node_id  # not for long
+    assert ask(leader).poll() is not None  # not for each of all topics
+    other = next(each for each in cluster.nodes.values() if each is not leader)
+    assert leader_in(ask(other, "t")) == leader.node_id
+
+
+def test_who_asks_for_ends_a_moment_before_a_node_leads_waits_for_it(cluster, monkeypatch):
+    """Another node has named it. Not longer than a tenth of a second. 0.1 s."""
+    create(cluster)
+    cluster.wait_for_isr(T, 3)
+    send(cluster, [b"1"])
+    leader = cluster.leader_of(T)
+    request = ListOffsetsRequest((ListOffsetsPartition(T, LATEST),))
+
+    def found(pending):
+        eventually(lambda: pending.poll() is not None)
+        (partition,) = pending.poll().partitions
+        return partition.error, partition.offset
+
+    monkeypatch.setattr(leader._broker, "_replicas", {})
+    waits = leader._broker.list_offsets(request)
+    assert waits.poll() is None
+    monkeypatch.undo()
+    assert found(waits) == (ErrorCode.NONE, 1)
+    monkeypatch.setattr(leader._broker, "_replicas", {})
+    assert found(leader._broker.list_offsets(request)) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    other = next(each for each in cluster.nodes.values() if each is not leader)
+    assert other._broker.list_offsets(request).poll() is not None

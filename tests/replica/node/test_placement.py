@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import logstore
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import wait_for
-from logstore.broker.requests import CreatePartitionsRequest, MorePartitions
+from logstore.broker.requests import CreatePartitionsRequest, CreateTopicsRequest, MorePartitions, NewTopic
 from logstore.errors import RetriableError, UsageError
 from logstore.model import TopicPartition
 from logstore.replica.node.controller.placement import place
@@ -123,3 +123,27 @@ def test_clients_that_are_faster_than_the_nodes_make_no_topics_with_few_replicas
             assert dict(remote.offsets("g")) == {}
     finally:
         cluster.close()
+
+
+def test_replicas_that_cannot_be_are_an_invalid_assignment(cluster):
+    """As with Kafka. It was INVALID_REQUEST, of which clients say that the request was malformed. 0.2 s."""
+    with logstore.connect(*cluster.addresses) as remote:
+        broker = remote.broker
+
+        def made(*assignments):
+            asked = CreateTopicsRequest((NewTopic("t", assignments=assignments),))
+            return wait_for(broker.create_topics(asked)).topics[0]
+
+        def grown(*assignments):
+            asked = CreatePartitionsRequest((MorePartitions("t", 1 + len(assignments), assignments),))
+            return wait_for(broker.create_partitions(asked)).topics[0]
+
+        wrong = [((1, 9),), ((1, 1),), ((),), ((1, 2), (3, 9))]
+        assert {made(*each).error for each in wrong} == {ErrorCode.INVALID_REPLICA_ASSIGNMENT}
+        assert made((1, 2)).error is ErrorCode.NONE
+        refused = [grown(*each) for each in wrong]
+        assert {each.error for each in refused} == {ErrorCode.INVALID_REPLICA_ASSIGNMENT}
+        assert refused[0].message == (
+            "a partition of topic 't' cannot have the replicas [1, 9]: no living node has the number 9"
+        )
+        assert grown((2, 3), (3, 1)).error is ErrorCode.NONE

@@ -228,12 +228,11 @@ class NodeBroker(ShareBroker):
             if replica is not None and code is NONE:
                 taken.append((number, replica, each._replace(leader_epoch=epoch)))
         if waits and len(taken) < len(outcomes):
-            soon = [each.partition for each in outcomes if self._is_about_to_lead(each)]
-            if soon:
-                are_led = when_so(
-                    lambda: all(self.refuses(each) is NONE for each in soon),
-                    self._directory.context.scheduler,
-                )
+            refused_here = [
+                each.partition for each in outcomes if each.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+            ]
+            are_led = self._when_led(refused_here)
+            if are_led is not None:
                 return then_ask(are_led, lambda _: self._admit_and_append(request, waits=False))
         if not taken:
             return Answered(ProduceResult(tuple(outcomes)))
@@ -258,14 +257,21 @@ class NodeBroker(ShareBroker):
         scheduler = self._directory.context.scheduler
         return Acknowledgement(scheduler, outcomes, awaited, request.timeout_ms).promise
 
-    def _is_about_to_lead(self, outcome: ProducedPartition) -> bool:
-        """Whether a partition is refused though the coordinator has said that this node leads it."""
-        if outcome.error is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            return False
-        state, session = self._view().partitions.get(outcome.partition), self._session()
-        if state is None or state.leader is None or session is None or not session.has_lease:
-            return False
-        return state.leader.node_id == self._node_id
+    def _when_led(self, refused: Iterable[TopicPartition]) -> Pending[bool] | None:
+        """When this node has begun to lead those of which the coordinator has said that it does; None if
+        there are none that it has yet to begin with."""
+        session, states = self._session(), self._view().partitions
+        if session is None or not session.has_lease:
+            return None
+        soon = [each for each in refused if self._is_chosen(states.get(each)) and self.refuses(each)]
+        if not soon:
+            return None
+        return when_so(
+            lambda: all(self.refuses(each) is NONE for each in soon), self._directory.context.scheduler
+        )
+
+    def _is_chosen(self, state: PartitionState | None) -> bool:
+        return state is not None and state.leader is not None and state.leader.node_id == self._node_id
 
     def fetch(self, request: FetchRequest) -> Pending[FetchResult]:
         if request.replica is not None:
@@ -302,13 +308,20 @@ class NodeBroker(ShareBroker):
         )
 
     def list_offsets(self, request: ListOffsetsRequest) -> Pending[ListOffsetsResult]:
+        """Of what this node is about to lead, as for :meth:`metadata`: another node has named it."""
+        are_led = self._when_led([each.partition for each in request.partitions])
+        if are_led is None:
+            return Answered(self._list_led(request))
+        return then(are_led, lambda _: self._list_led(request))
+
+    def _list_led(self, request: ListOffsetsRequest) -> ListOffsetsResult:
         ask = super().list_offsets
         found = self._of_led(
             request.partitions,
             lambda led: _now(ask(request._replace(partitions=led))).partitions,
             lambda partition, code: ListedOffset(partition, code, message=_WHY_NOT),
         )
-        return Answered(ListOffsetsResult(found))
+        return ListOffsetsResult(found)
 
     def offsets_for_leader_epoch(
         self, request: OffsetsForLeaderEpochRequest
@@ -356,6 +369,18 @@ class NodeBroker(ShareBroker):
     # Topics
 
     def metadata(self, request: MetadataRequest) -> Pending[MetadataResult]:
+        """Of topics that are named it waits for those that this node is about to lead: who hears of a leader
+        asks it at once, and not all clients ask again when they are refused."""
+        names = frozenset(request.topics or ())
+        asked = (
+            [TopicPartition(*each) for each in self._view().partitions if each[0] in names] if names else []
+        )
+        are_led = self._when_led(asked)
+        if are_led is None:
+            return Answered(self._metadata(request))
+        return then(are_led, lambda _: self._metadata(request))
+
+    def _metadata(self, request: MetadataRequest) -> MetadataResult:
         view = self._view()
         names = sorted(view.topics) if request.topics is None else request.topics
         parts: dict[str, list[tuple[int, PartitionState]]] = {name: [] for name in names}
@@ -368,7 +393,7 @@ class NodeBroker(ShareBroker):
             else TopicMetadata(name, ErrorCode.LEADER_NOT_AVAILABLE)
             for name in names
         )
-        return Answered(MetadataResult(self.cluster_id, topics))
+        return MetadataResult(self.cluster_id, topics)
 
     def describe_configs(self, request: DescribeConfigsRequest) -> Pending[DescribeConfigsResult]:
         """Those of the cluster's topics, whether they are here or elsewhere."""

@@ -13,7 +13,13 @@ from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
-from logstore.broker.administering import changed_settings, check_count, check_more, outcome_of
+from logstore.broker.administering import (
+    changed_settings,
+    check_assignments,
+    check_count,
+    check_more,
+    outcome_of,
+)
 from logstore.broker.codes import ErrorCode
 from logstore.broker.internal_topic import internal_config
 from logstore.broker.requests import (
@@ -36,7 +42,6 @@ from logstore.errors import (
     StorageError,
     TopicExistsError,
     UnknownTopicError,
-    UsageError,
     without_frames,
 )
 from logstore.format.names import (
@@ -255,7 +260,8 @@ class ClusterTopics:
 
     def _placed(self, view: View, topic: NewTopic) -> Sequence[tuple[int, ...]]:
         if topic.assignments is not None:
-            return _checked(view, topic.assignments)
+            check_assignments(topic.name, topic.assignments, view.living)
+            return topic.assignments
         check_count(topic.partition_count)
         factor = topic.replication_factor
         if factor == _NO_FACTOR:
@@ -287,7 +293,8 @@ class ClusterTopics:
         states = [state for (name, _), state in view.partitions.items() if name == wanted.name]
         more = check_more(wanted.name, len(states), wanted)
         if wanted.assignments is not None:
-            replicas: Sequence[tuple[int, ...]] = _checked(view, wanted.assignments)
+            check_assignments(wanted.name, wanted.assignments, view.living)
+            replicas: Sequence[tuple[int, ...]] = wanted.assignments
         else:
             factor = len(target(states[0])) if states else self._possible_factor(view)
             living = len(_racks(view))
@@ -404,22 +411,6 @@ def _led(
         for each in replicas
     )
     return [elect(each, living, min_isr=min_isr).state for each in new]
-
-
-def _checked(view: View, assignments: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-    """
-    Raises:
-        UsageError: a replica is named twice, or no living node has its number.
-    """
-    placed = []
-    for each in assignments:
-        if not each or len(set(each)) != len(each):
-            raise UsageError(f"the replicas {list(each)} must be some nodes, each once")
-        missing = [node_id for node_id in each if node_id not in view.living]
-        if missing:
-            raise UsageError(f"no living node has the number {missing[0]}")
-        placed.append(tuple(each))
-    return placed
 
 
 def _is_another(before: Topic | None, now: Topic | None) -> bool:
