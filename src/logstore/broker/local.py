@@ -10,6 +10,7 @@ import math
 import threading
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TypeVar
 
 from logstore.broker.administering import (
@@ -253,8 +254,11 @@ class LocalBroker:
         if self._share_groups is None:
             with self._lock:
                 if self._share_groups is None:
-                    self._finish_setting_back()
+                    self._finish_setting_back_locked()
                     self._share_groups = open_share_groups(self._directory)
+        elif self._ends is not None:
+            with self._lock:
+                self._finish_setting_back_locked()
         return self._share_groups
 
     def _configure_share_group(self, name: str, before: ShareGroupConfig, after: ShareGroupConfig) -> None:
@@ -279,24 +283,27 @@ class LocalBroker:
         """See :func:`.set_share_groups_back`; also for groups that are in use. What cannot be done now, as on
         a full disk, is done before anything is asked of them; until then they raise why."""
         groups = self._share_groups
-        try:
-            if groups is None:
-                before = self._ends or {}
-                lower = {each: min(end, ends.get(each, end)) for each, end in before.items()}
-                self._ends = {**ends, **lower}
-                self._finish_setting_back()
-            else:
-                groups.set_back(ends)
-        except LogstoreError as error:
-            warn("queues cannot be used yet: they say something of records that were lost: %s", error)
+        if groups is not None:
+            groups.set_back(ends)
+        with self._lock:
+            before = self._ends or {}
+            lower = {each: min(end, ends.get(each, end)) for each, end in before.items()}
+            self._ends = {**ends, **lower}
+            try:
+                self._finish_setting_back_locked()
+            except LogstoreError as error:
+                warn("queues cannot be used yet: they say something of records that were lost: %s", error)
 
-    def _finish_setting_back(self) -> None:
+    def _finish_setting_back_locked(self) -> None:
         """
         Raises:
             LogstoreError: the states cannot be read or written.
         """
         if self._ends is not None:
-            set_share_groups_back(self._directory, self._ends)
+            if self._share_groups is None:
+                set_share_groups_back(self._directory, self._ends)
+            else:
+                self._share_groups.set_others_back(self._ends)
             self._ends = None
 
     def forget_topic(self, topic_id: uuid.UUID) -> ErrorCode:
@@ -326,11 +333,13 @@ class LocalBroker:
             self.committed.finish_setting_back()
         except LogstoreError as error:
             warn("committed offsets above the ends of their logs could not be set back: %s", error)
-        if self._share_groups is not None:
-            self._share_groups.close()
-        elif self._ends is not None:  # after a clean stop the next opening does not look for it
-            self.set_share_groups_back(self._ends)
-        if self._ends is not None or self.committed.is_to_be_set_back:
+        groups, is_cut = self._share_groups, self.committed.is_to_be_set_back
+        with self._lock, suppress(LogstoreError):  # it was told
+            self._finish_setting_back_locked()
+        if groups is not None:
+            groups.close()
+            is_cut = is_cut or groups.is_to_be_set_back
+        if self._ends is not None or is_cut:
             self._directory.is_settled = False  # the next open is to be one after a crash
 
     # Records

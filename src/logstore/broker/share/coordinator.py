@@ -48,6 +48,7 @@ from logstore.format.messages.share_records import ShareKey
 from logstore.logdir.catalogue import TopicEntry
 from logstore.logdir.directory import LogDirectory
 from logstore.model import TopicPartition
+from logstore.warning import warn
 
 
 class StoredStates(ShareStorage, Protocol):
@@ -511,20 +512,32 @@ class ShareCoordinator:
             self._hold_locked(group, self._entries(topics, waits_for_topics=True), group.config)
 
     def set_back(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Take back what groups know of records above the ends of logs that were cut there. What workers
-        have of it is given again.
+        """Take back what groups in use know of records above the ends of logs that were cut there. What
+        workers have of it is given again. Where that cannot be stored, it is before anything else is done,
+        which raises why."""
+        for held in self._all_held():
+            if held.is_current and held.partition in ends:
+                try:
+                    held.set_back(ends[held.partition])
+                except LogstoreError as error:
+                    warn("queue %r cannot be used yet: %s", held.key.group_id, error)
+
+    def set_others_back(self, ends: Mapping[TopicPartition, int]) -> None:
+        """The same of the groups that are not in use.
 
         Raises:
-            LogstoreError: of some groups it could not be stored yet.
+            LogstoreError: it could not be stored; nothing has changed.
         """
         topics = {entry.topic_id: entry.name for entry in self._directory.topics()}
         with self._lock:
             cut = {key: state for key, state, _ in cut_back_all(self._stored, topics, ends)}
             self._storage.write(cut.items(), flush=True)
             self._stored.update(cut)
-        for held in self._all_held():
-            if held.is_current and held.partition in ends:
-                held.set_back(ends[held.partition])
+
+    @property
+    def is_to_be_set_back(self) -> bool:
+        """Whether :meth:`set_back` could not store all, nor anybody since."""
+        return any(held.is_to_be_set_back for held in self._all_held())
 
     def forget_topic(self, topic_id: uuid.UUID) -> ErrorCode:
         """A topic was deleted: what groups know of its records goes, too."""

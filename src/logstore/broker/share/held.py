@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
 from logstore.broker.codes import ErrorCode
@@ -202,6 +203,11 @@ class HeldPartition:
             if not self.has_ended:
                 self._keep_up_locked(self._directory.log(self.partition))
         self.wake()
+
+    @property
+    def is_to_be_set_back(self) -> bool:
+        """Whether a cut of the log could not be stored yet."""
+        return self._cut_at != _NOT_CUT and not self.has_ended
 
     # Taking
 
@@ -523,8 +529,11 @@ class HeldPartition:
         self.wake()
 
     def close(self) -> None:
-        """Bury what failed: the process may end."""
+        """Bury what failed, and store what could not be stored of a cut: the process may end."""
         with self._lock:
+            if self.is_to_be_set_back:
+                with suppress(LogstoreError):  # is_to_be_set_back tells
+                    self._keep_up_locked(self._directory.log(self.partition))
             self._bury_from_ms = -NEVER
             self._bury_locked()
 
