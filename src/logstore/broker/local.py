@@ -282,9 +282,6 @@ class LocalBroker:
     def set_share_groups_back(self, ends: Mapping[TopicPartition, int]) -> None:
         """See :func:`.set_share_groups_back`; also for groups that are in use. What cannot be done now, as on
         a full disk, is done before anything is asked of them; until then they raise why."""
-        groups = self._share_groups
-        if groups is not None:
-            groups.set_back(ends)
         with self._lock:
             before = self._ends or {}
             lower = {each: min(end, ends.get(each, end)) for each, end in before.items()}
@@ -293,6 +290,9 @@ class LocalBroker:
                 self._finish_setting_back_locked()
             except LogstoreError as error:
                 warn("queues cannot be used yet: they say something of records that were lost: %s", error)
+        groups = self._share_groups  # those that have begun meanwhile, too
+        if groups is not None:
+            groups.set_back(ends)
 
     def _finish_setting_back_locked(self) -> None:
         """
