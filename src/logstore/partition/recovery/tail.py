@@ -148,15 +148,16 @@ class Tail:
         for piece in walk:
             accepted = []
             for at, header in piece.batches:
-                if is_first and not header.base_offset <= (first_last_offset or 0) >= header.last_offset:
+                last_offset = header.base_offset + header.last_offset_delta
+                if is_first and not header.base_offset <= (first_last_offset or 0) >= last_offset:
                     return False
                 is_first = False
                 if newest is not None:
-                    if _contradicts(header, newest):
+                    if _contradicts(header, last_offset, newest):
                         return False
-                    if header.last_offset >= newest.offset:
+                    if last_offset >= newest.offset:
                         newest = None  # it is right
-                if not self._accept(header, piece.position + at):
+                if not self._accept(header, last_offset, piece.position + at):
                     break
                 accepted.append((header, piece.position + at))
             self._segment.indexes.add_all(accepted)
@@ -209,10 +210,9 @@ class Tail:
         if self.end_offset > reach and self._may_be_wrong_last():
             self._take_back_last(f"is out of the segment's reach, {reach}")
 
-    def _accept(self, header: BatchHeader, position: int) -> bool:
+    def _accept(self, header: BatchHeader, last_offset: int, position: int) -> bool:
         """Take over the batch that comes next; False if the log does not go on with it."""
         size_bytes = header.batch_length + LENGTH_OVERHEAD_BYTES
-        last_offset = header.base_offset + header.last_offset_delta
         self.scanned_bytes += size_bytes
         if header.base_offset <= self._previous_last and self._tells_of_wrong_last(header):
             self._take_back_last("is behind the batch that follows")
@@ -351,12 +351,12 @@ def _scan_behind(last: LastEntries, segment: TailedSegment, tail: Tail) -> bool:
     return is_right and newest.offset < tail.end_offset  # else the log ends before its batch
 
 
-def _contradicts(header: BatchHeader, newest: TimestampOffset) -> bool:
+def _contradicts(header: BatchHeader, last_offset: int, newest: TimestampOffset) -> bool:
     """Whether a batch, not behind that of a time index entry, shows that the entry is wrong."""
     timestamp_ms = header.max_timestamp_ms
     if timestamp_ms > newest.timestamp_ms:
         return True
-    if header.last_offset < newest.offset:
+    if last_offset < newest.offset:
         return False
     return header.base_offset > newest.offset or timestamp_ms != newest.timestamp_ms
 
