@@ -26,7 +26,9 @@ class CompactionTurn:
         self._lock = threading.Lock()
         self.thread_id: int | None = None
         """The thread whose turn it is. If the lock is free: the thread that an interrupt stopped."""
-        self._ended = Latch()
+        self._is_ended = False
+        self._pause: Latch | None = None
+        """What the compaction sleeps on; made by the first that does."""
         self._coming: set[int] = set()
         """The threads that have come for the turn and do not have it yet. One that was interrupted meanwhile
         stays here until it comes again, and no compaction of the log sleeps."""
@@ -67,10 +69,11 @@ class CompactionTurn:
             ClosedError: the log is closed.
         """
         end = time.monotonic() + delay_ms / 1000
+        pause = self._pause = self._pause or Latch()
+        self.check()  # last: an end that has not seen the pause is seen here
         while not self._coming and (left_seconds := end - time.monotonic()) > 0:
-            self._ended.wait(min(left_seconds, _LONGEST_PAUSE_SECONDS))
+            pause.wait(min(left_seconds, _LONGEST_PAUSE_SECONDS))
             self.check()
-        self.check()
 
     def check(self) -> None:
         """The compaction calls this after every step.
@@ -78,13 +81,15 @@ class CompactionTurn:
         Raises:
             ClosedError: the log is being closed: clean up and stop at once.
         """
-        if self._ended.is_open:
+        if self._is_ended:
             raise ClosedError(f"{self._partition} was closed, or its topic deleted, while it was compacted")
 
     def end(self) -> None:
         """Stop the compaction under way, wait until it has cleaned up, and allow no other. Do not call it
         with the log's lock held. A call from inside the compaction does not wait."""
-        self._ended.open()
+        self._is_ended = True
+        if self._pause is not None:
+            self._pause.open()
         if self.thread_id != threading.get_ident():
             with self._lock:
                 pass
