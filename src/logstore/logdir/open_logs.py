@@ -215,7 +215,7 @@ class OpenLogs:
                 accept_loss=accept_loss,
                 is_foreign=topic.name in self._topics.adopted,
             )
-            if settle:
+            if settle and log.writer.unsettled is not None:
                 self._settle_or_abandon(log)
             return log
         except StorageError:
@@ -415,7 +415,8 @@ def _done(log: Log | None) -> Future[Log | None]:
 
 
 def _close_log(log: Log) -> None:
+    writer = log.writer
     try:
-        log.check_writable()
+        writer.check_writable()
     finally:
-        log.close()
+        writer.close()

@@ -216,7 +216,8 @@ class LogWriter:
             if on_close is not None and self.guard.is_closed:  # else an interrupt came first
                 on_close()
                 self.on_close = None  # last: closing again finishes what an interrupt has left
-        self.waits.raise_interrupt()
+        if self.waits.interrupt is not None:
+            self.waits.raise_interrupt()
 
     def _close_locked(self) -> None:
         try:
@@ -229,7 +230,8 @@ class LogWriter:
             else:
                 self.guard.check_owned()
                 self._check_durable_locked()
-            self.removal.remove(list(self.removal.waiting))
+            if self.removal.waiting:
+                self.removal.remove(list(self.removal.waiting))
         except BaseException as error:
             self.guard.poison(error)  # so that this does not count as a clean stop
             raise
