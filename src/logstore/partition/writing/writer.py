@@ -122,7 +122,8 @@ class LogWriter:
     def known_view(self) -> LogView:
         """The offsets, counting the records that still gather and are left to gather. Records that the disk
         refused do not count."""
-        self.guard.check_usable()
+        if self.guard.is_closed or self.context.fork_flag.is_forked:
+            self.guard.check_usable()
         rows, core = self.gathering.rows, self.core
         if not rows.row_count:
             return core.view
