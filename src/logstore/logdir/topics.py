@@ -538,21 +538,23 @@ def deleted_unstored(
     is there, and one is under the name of a deleted one, with the topic's id. ``listed``: see
     :func:`list_partitions`."""
     parsed = dict(listed)
+    deleted = {name: found for name, found in parsed.items() if found.kind is DirectoryKind.DELETED}
+    if not deleted:
+        return []
     empty = {
         entry.topic_id: entry
         for entry in entries.values()
         if entry.state is TopicState.LIVE
         and not any(partition_directory_name(entry.name, n) in parsed for n in entry.held_partitions)
     }
-    deleted: dict[str, None] = {}
-    for name, found in parsed.items() if empty else ():
-        if found.kind is DirectoryKind.DELETED:
-            with contextlib.suppress(CorruptionError):
-                topic_id = read_topic_id(files, f"{path}/{name}")
-                entry = None if topic_id is None else empty.get(topic_id)
-                if entry is not None and entry.holds(found.partition):
-                    deleted[entry.name] = None
-    return list(deleted)
+    topics: dict[str, None] = {}
+    for name, found in deleted.items() if empty else ():
+        with contextlib.suppress(CorruptionError):
+            topic_id = read_topic_id(files, f"{path}/{name}")
+            entry = None if topic_id is None else empty.get(topic_id)
+            if entry is not None and entry.holds(found.partition):
+                topics[entry.name] = None
+    return list(topics)
 
 
 def as_broker_left(files: Files, path: str, stored: Mapping[str, TopicEntry]) -> dict[str, TopicEntry]:
