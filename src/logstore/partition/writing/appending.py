@@ -263,7 +263,8 @@ class Appending:
         now_ms = self._now_ms()
         headers = check_adopted(batches, self._core.config, now_ms, by_rules=not was_checked)
         with self._guard.own_lock(), self._guard as core:
-            self._gathering.drain_locked()
+            if self._gathering.rows.row_count:
+                self._gathering.drain_locked()
             base_offset = core.log_end_offset
             if not headers:
                 return range(base_offset, base_offset)
@@ -341,7 +342,8 @@ class Appending:
                 + how_to_make_int(producer_id)
             )
         with self._guard.own_lock(), self._guard as core:
-            self._gathering.drain_locked()
+            if self._gathering.rows.row_count:
+                self._gathering.drain_locked()
             state = core.producers.state_of(producer_id)
         if state is None:
             return None

@@ -163,11 +163,12 @@ class Durability:
         if self._guard.is_held_here():
             raise reentered(self._partition)
         with self._guard.lock, self._guard:
-            try:
-                self._gathering.drain_locked()
-            except StorageError as error:
-                unwritten = error
-                self._guard.check_writable()  # if that made the log refuse changes, flush nothing
+            if self._gathering.rows.row_count:
+                try:
+                    self._gathering.drain_locked()
+                except StorageError as error:
+                    unwritten = error
+                    self._guard.check_writable()  # if that made the log refuse changes, flush nothing
             plan = self._plan_flush_locked()
         seconds = self.flush_files(plan)
         with self._guard.lock:
@@ -284,7 +285,8 @@ class Durability:
         truncation in between would leave a recovery point above the log."""
         core = self._core
         core.view_of_clean_stop = None  # closing must close the time index again
-        self._gathering.drain_locked()
+        if self._gathering.rows.row_count:
+            self._gathering.drain_locked()
         self.flush_now_locked()
         if core.active.has_rest:
             core.clear_rest()  # the next session takes what lies behind the end for unused
