@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from logstore.arguments import check_flag, shown
+from logstore.arguments import check_flag, check_flags, shown
 from logstore.config import UNLIMITED
 from logstore.errors import OutOfOrderError, RecordTooLargeError, UsageError
 from logstore.files import PathLike, check_path
@@ -73,7 +73,7 @@ class Appending:
         self, records: NewRecords, *, flush: bool = False, producer: ProducerIdentity | None = None
     ) -> range:
         """See :meth:`.Log.extend`."""
-        if flush is not False:
+        if flush is not False and flush is not True:
             flush = check_flag(flush, "flush")
         now_ms = self._now_ms()
         return self.extend_batches(self._encode(records, producer, now_ms), flush, now_ms)
@@ -255,7 +255,7 @@ class Appending:
     ) -> range:
         """See :meth:`.Log.adopt`."""
         self._guard.check_usable()
-        flush, was_checked = check_flag(flush, "flush"), check_flag(was_checked, "was_checked")
+        flush, was_checked = check_flags(flush=flush, was_checked=was_checked)
         batches = list_of(batches)
         check_producer(producer)
         if producer.transactional:
@@ -281,7 +281,8 @@ class Appending:
                 core.write(planned, AppendOrigin.CLIENT, now_ms)
             core.after_append()
             end_offset = core.log_end_offset
-        self._durability.wait_if_due(end_offset, flush)
+        if flush or core.config.flush_messages != UNLIMITED:
+            self._durability.wait_if_due(end_offset, flush)
         return range(base_offset, end_offset)
 
     def adopt_file(self, path: PathLike) -> range:
