@@ -52,7 +52,7 @@ def check_adopted(
         except ValueError as error:
             raise UsageError(f"batch {number} cannot be read: {error}") from None
         check_batch(batch, 0, header)
-        fault = _fault(header)
+        fault = _fault(header, len(batch))
         if fault is None and by_rules:
             fault = _rule_fault(header, config)
         if fault is not None:
@@ -78,8 +78,8 @@ def _header_of(number: int, batch: NewBatch) -> BatchHeader:
     return header
 
 
-def _fault(header: BatchHeader) -> str | None:
-    """What is wrong with the batch under any settings, or None."""
+def _fault(header: BatchHeader, size_bytes: int) -> str | None:
+    """What is wrong with the batch of this size under any settings, or None."""
     if header.base_offset != 0:
         return f"base offset {header.base_offset}; it must be 0"
     if header.attributes & ~_KNOWN_BITS:
@@ -90,7 +90,7 @@ def _fault(header: BatchHeader) -> str | None:
         )
     if (header.producer_id, header.producer_epoch, header.base_sequence) != (-1, -1, -1):
         return f"it has a producer already, {header.producer_id}"
-    if header.size_bytes == HEADER_BYTES:
+    if size_bytes == HEADER_BYTES:
         return "it has no bytes of records"
     if header.base_timestamp_ms < -1 or header.max_timestamp_ms < -1:
         return f"timestamps {header.base_timestamp_ms} and {header.max_timestamp_ms} below -1"
@@ -99,9 +99,9 @@ def _fault(header: BatchHeader) -> str | None:
 
 def _rule_fault(header: BatchHeader, config: TopicConfig) -> str | None:
     """What is wrong with the batch under these settings, or None."""
-    wanted = target_codec(config, header.codec)
-    if header.codec not in (wanted, Codec.NONE):  # data that does not compress stays plain
-        return f"codec {header.codec.name.lower()} where compression_type is {config.compression_type}"
+    codec = header.codec
+    if codec not in (target_codec(config, codec), Codec.NONE):  # data that does not compress stays plain
+        return f"codec {codec.name.lower()} where compression_type is {config.compression_type}"
     is_append_time = bool(header.attributes & TIMESTAMP_TYPE_BIT)
     if is_append_time != (config.message_timestamp_type == "LogAppendTime"):
         return f"another timestamp type than message_timestamp_type {config.message_timestamp_type}"
