@@ -80,7 +80,8 @@ def opened(
         LockedError: another process had it open the whole time; names it.
     """
     store = store_of(
-        lambda: LogDirectory(
+        partial(
+            LogDirectory,
             path,
             create=False,
             config=_CONFIG,
@@ -151,7 +152,7 @@ class Commits:
         self._ledger.note(prepared)
         reached("after prepared")
         self._append(prepared, plan.logs, plan.placed)
-        self._ledger.tidy(self._clock.now_ms())
+        self._ledger.tidy(self._clock)
         return Outcome.COMMITTED
 
     def finish_all(self) -> list[tuple[str, int]]:
@@ -334,12 +335,11 @@ class Commits:
         """Remove the staged files of a sink's batches up to ``up_to``, and those of dead jobs, except files
         that a prepared batch needs. What the disk refuses to remove stays for the next time."""
         needed, removals = self._ledger.staged_names(), Removals(self._files)
-        dead_ms = self._clock.now_ms() - STRAY_AFTER_MS
         files = [entry.name for entry in self._files.list_directory(self._path) if not entry.is_directory]
         for name, is_done in staged_among(files, sink, up_to=up_to).items():
             path = f"{self._path}/{name}"
             with contextlib.suppress(StorageError):
-                if name not in needed and (is_done or self._files.modified_ms(path) < dead_ms):
+                if name not in needed and (is_done or self._is_of_dead_job(path)):
                     removals.remove(path)
         if removals.count:
             what = (
@@ -352,6 +352,9 @@ class Commits:
                 removals.size_bytes,
                 what,
             )
+
+    def _is_of_dead_job(self, path: str) -> bool:
+        return self._files.modified_ms(path) < self._clock.now_ms() - STRAY_AFTER_MS
 
 
 def _files_of(prepared: Prepared, logs: Collection[Target]) -> Sequence[StagedFile]:

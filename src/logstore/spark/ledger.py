@@ -16,6 +16,7 @@ import json
 from typing import Any, Final, NamedTuple
 
 from logstore.broker.records.looking_up import INTERNAL_TOPICS
+from logstore.clock import Clock
 from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, UnsupportedVersionError
 from logstore.model import Isolation
@@ -127,13 +128,14 @@ class Ledger:
         if self._log is not None and self.states.pop(sink, None) is not None:
             self._log.extend([(sink.encode(), None)], flush=True)
 
-    def tidy(self, now_ms: int) -> None:
+    def tidy(self, clock: Clock) -> None:
         """Forget old jobs and compact the topic, if it has grown."""
         log = self._log
-        if log is None or log.size_bytes < COMPACT_ABOVE_BYTES:
+        if log is None or log.written_bytes < COMPACT_ABOVE_BYTES:
             return
+        forgotten_ms = clock.now_ms() - FORGET_JOBS_MS
         for state in list(self.states.values()):
-            if isinstance(state, Done) and state.is_job and state.at_ms < now_ms - FORGET_JOBS_MS:
+            if isinstance(state, Done) and state.is_job and state.at_ms < forgotten_ms:
                 self.forget(state.sink)
         log.compact(now=True)
 
