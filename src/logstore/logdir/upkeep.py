@@ -219,7 +219,7 @@ def flush_each(logs: Sequence[Log], files: Files) -> None:
         StorageError: an fsync failed; the other logs were flushed anyway.
     """
     at_a_time = 1
-    if _is_long(logs):  # usually false; what follows takes time
+    if len(logs) > 1 and _is_long(logs):  # usually false; what follows takes time
         waiting = [log for log in logs if _is_behind(log)]
         if _is_long(waiting):
             at_a_time = min(len(waiting), flushed_at_a_time(files))
