@@ -35,8 +35,8 @@ class Once:
         return self._function(*arguments)
 
 
-def open_log(files):
-    return Log.open("/t-0", files=files, clock=ManualClock(), store_config=StoreConfig(linger_ms=0))
+def open_log(files, linger_ms=0):
+    return Log.open("/t-0", files=files, clock=ManualClock(), store_config=StoreConfig(linger_ms=linger_ms))
 
 
 def in_another_thread(action):
@@ -58,8 +58,8 @@ def in_another_thread(action):
     ],
 )
 def test_an_interrupted_flush_leaves_no_lock(monkeypatch, owner, name):
-    log = open_log(MemoryFiles())
-    log.extend([b"a"])
+    log = open_log(MemoryFiles(), linger_ms=1_000)
+    log.append(b"a")  # it gathers: the flush writes it first
     monkeypatch.setattr(owner, name, Once(getattr(owner, name)))
     with pytest.raises(KeyboardInterrupt):
         log.flush()

@@ -162,13 +162,11 @@ class Durability:
         unwritten = None
         if self._guard.is_held_here():
             raise reentered(self._partition)
-        with self._guard.lock, self._guard:
+        with self._guard.lock:
+            if self._guard.is_closed or self._guard.failure is not None:
+                self._guard.check_writable()
             if self._gathering.rows.row_count:
-                try:
-                    self._gathering.drain_locked()
-                except StorageError as error:
-                    unwritten = error
-                    self._guard.check_writable()  # if that made the log refuse changes, flush nothing
+                unwritten = self._write_gathered_locked()
             plan = self._plan_flush_locked()
         seconds = self.flush_files(plan)
         with self._guard.lock:
@@ -177,6 +175,16 @@ class Durability:
             self._waits.raise_interrupt()
         if unwritten is not None:
             raise unwritten
+
+    def _write_gathered_locked(self) -> StorageError | None:
+        """Write the gathered rows. Returns the error if the disk refuses."""
+        with self._guard:
+            try:
+                self._gathering.drain_locked()
+            except StorageError as error:
+                self._guard.check_writable()  # if that made the log refuse changes, flush nothing
+                return error
+        return None
 
     def flush_now_locked(self) -> None:
         """Flush with the lock held throughout, so that no append comes in between."""
