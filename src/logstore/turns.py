@@ -29,15 +29,21 @@ _LOOKED_AGAIN_SECONDS: Final = 0.05
 """How often a waiting thread looks by itself, in case an interrupt prevented its wake-up."""
 
 
-def take_turns(action: Callable[[T], object], items: Iterable[T], *, at_a_time: int = 1) -> None:
+def take_turns(
+    action: Callable[[T], object],
+    items: Iterable[T],
+    *,
+    at_a_time: int = 1,
+    ignored: tuple[type[Exception], ...] = (),
+) -> None:
     """Run the action for every item, even if it fails for others; then raise the error of the first item that
-    failed.
+    failed. An error of a class that is ``ignored`` is no failure.
 
     With ``at_a_time`` above one, other threads share the work; if the system grants none, this thread does it
     alone. When the call returns, no thread is still working. That also holds after an interrupt, which leaves
     the remaining items undone.
     """
-    _Turns(action, items).take(at_a_time)
+    _Turns(action, items, ignored).take(at_a_time)
 
 
 class OtherThreads:
@@ -193,8 +199,11 @@ class Latch:
 class _Turns(Generic[T]):
     """The items, each taken by the next free thread."""
 
-    def __init__(self, action: Callable[[T], object], items: Iterable[T]) -> None:
+    def __init__(
+        self, action: Callable[[T], object], items: Iterable[T], ignored: tuple[type[Exception], ...]
+    ) -> None:
         self._action = action
+        self._ignored = ignored
         self._turns = deque(enumerate(items))
         self._failures: dict[int, Exception] = {}
         self._others = _Begun()
@@ -236,6 +245,8 @@ class _Turns(Generic[T]):
                 return
             try:
                 self._action(item)
+            except self._ignored:
+                continue
             except Exception as error:
                 self._failures[number] = error
 

@@ -188,14 +188,7 @@ def for_each(
     logs = list(logs)
     if at_a_time > 1:
         check_not_within(logs, flushes=flushes)
-
-    def act(log: Log) -> None:
-        try:
-            action(log)
-        except ClosedError:
-            return
-
-    take_turns(act, logs, at_a_time=at_a_time)
+    take_turns(action, logs, at_a_time=at_a_time, ignored=(ClosedError,))
 
 
 def check_not_within(logs: Iterable[Log], *, flushes: bool) -> None:
