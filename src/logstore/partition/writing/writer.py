@@ -223,11 +223,12 @@ class LogWriter:
     def _close_locked(self) -> None:
         try:
             if self.guard.failure is None:
-                self.guard.check_owned()
                 self.gathering.drain_locked()
-                if self.core.view is not self.core.view_of_clean_stop:
+                if self.core.view is self.core.view_of_clean_stop:
+                    self.guard.check_owned()
+                else:
                     self.core.active.close_indexes()
-                    self.durability.checkpoint_locked()
+                    self.durability.checkpoint_locked()  # which checks it, too
             else:
                 self.guard.check_owned()
                 self._check_durable_locked()
