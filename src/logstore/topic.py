@@ -71,7 +71,7 @@ class Topic(BoundToProcess, Sequence[Log]):
         """The topic's name."""
         self._directory = directory
         self._placement = Placement(directory.config.batch_bytes)
-        self._partition_names: list[TopicPartition] = []
+        self._partition_names = [TopicPartition(name, 0)]
 
     @property
     def topic_id(self) -> uuid.UUID:
@@ -115,7 +115,7 @@ class Topic(BoundToProcess, Sequence[Log]):
     def __getitem__(self, number: slice) -> Sequence[Log]: ...
     def __getitem__(self, number: int | slice) -> Log | Sequence[Log]:
         if type(number) is int and 0 <= number < len(self._partition_names):
-            try:  # one look in place of two: it was there before, as nearly always
+            try:  # one look in place of two: there is one, as nearly always
                 return self._log(number)
             except UnknownTopicError:  # what is wrong is told below
                 pass
