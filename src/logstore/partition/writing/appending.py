@@ -254,7 +254,8 @@ class Appending:
         was_checked: bool = False,
     ) -> range:
         """See :meth:`.Log.adopt`."""
-        self._guard.check_usable()
+        if self._guard.is_closed or self._fork_flag.is_forked:
+            self._guard.check_usable()
         flush, was_checked = check_flags(flush=flush, was_checked=was_checked)
         batches = list_of(batches)
         check_producer(producer)
