@@ -37,12 +37,13 @@ class Adoption:
         Args:
             logs: the logs of the batch's targets that still exist.
             placed: the files whose batches have got their places, for a batch that was prepared just now:
-                none of its records is in a log. None for one that an earlier commit has left prepared.
+                none of its records is in a log, and its other files are copied. None for one that an earlier
+                commit has left prepared.
         """
         self._sink = prepared.sink
         self._producer_id = producer_id_of(prepared.sink)
         self._placing = placing
-        self._placed = placed or {}
+        self._placed = placed
         self._places = {place.target: place for place in prepared.places}
         self._logs = logs
         self._there = {
@@ -121,11 +122,13 @@ class Adoption:
 
     def _move(self, staged: StagedFile) -> bool:
         """Make a file a segment; False if it must be copied instead."""
+        if self._placed is not None and staged.name not in self._placed:
+            return False
         target, _, record_count = staged.parts[0]
         log = self._logs.get(target)
         if log is None or not is_to_move(staged, log.config) or self._passed[target] < self._there[target]:
             return False
-        if self._placed.get(staged.name) != log.log_end_offset:
+        if self._placed is None or self._placed[staged.name] != log.log_end_offset:
             place = Place(target, log.log_end_offset, self._sequence_of_next(target), record_count)
             if not self._placing.place(staged, log, place, self._sink, was_checked=True):
                 return False
