@@ -66,13 +66,21 @@ class LogWriter:
         self.appending = Appending(
             context, directory, self.guard, self.gathering, self.durability, self.removal
         )
-        self.replication = Replication(context, self.guard, self.gathering, self.durability)
+        self._replication: Replication | None = None
         self.turn = CompactionTurn(partition)
         """Compactions and erasures take turns by it."""
         self.unsettled = None if loaded.is_settled else loaded
         """What was found that is not durable yet: :meth:`settle` comes first."""
         self.on_close: Callable[[], None] | None = None
         """Called once, after the log was closed."""
+
+    @property
+    def replication(self) -> Replication:
+        """Made when it is first needed: most logs are no replicas. It has no state, so two threads may make
+        one."""
+        if self._replication is None:
+            self._replication = Replication(self.context, self.guard, self.gathering, self.durability)
+        return self._replication
 
     def settle(self) -> None:
         """After a recovery, make everything that was found and changed durable, and prepare the checkpoint: a
