@@ -764,7 +764,8 @@ class LogDirectory:
         self.context.scheduler.stop()
 
     def _close_locked(self) -> None:
-        self._topics.remove_directories(self._gone)
+        if self._gone:
+            self._topics.remove_directories(self._gone)
         try:
             if self._reserve.may_exist:
                 self._reserve.give()
