@@ -46,7 +46,7 @@ from logstore.logdir.identity import (
 from logstore.logdir.open_logs import OnProgress, OpenLogs
 from logstore.logdir.reserve import RESERVE_NAME, Reserve
 from logstore.logdir.topics import NewTopic, TopicTable
-from logstore.logdir.upkeep import Upkeep, check_not_within, flush_each, for_each
+from logstore.logdir.upkeep import Upkeep, flush_each, for_each
 from logstore.model import Role, TopicPartition
 from logstore.partition.log import Log
 from logstore.partition.state.context import LogContext, make_context
@@ -751,10 +751,15 @@ class LogDirectory:
                     self.context.home.release()
 
     def check_not_within(self) -> None:
-        """See :func:`~logstore.logdir.upkeep.check_not_within`."""
+        """For a close, which would wait for what this thread does.
+
+        Raises:
+            UsageError: this thread changes one of the logs, or the checkpoints, and is interrupted.
+        """
         if self.context.home.is_used_here():
             raise self.context.home.reentered()
-        check_not_within(self.logs(), flushes=False)  # a log is closed beside its flush
+        for log in self.logs():
+            log.writer.check_not_within(flushes=False)  # a log is closed beside its flush
 
     def _stop_background(self) -> None:
         with self._lock:  # no other thread creates a cleaner afterwards

@@ -183,26 +183,15 @@ def for_each(
     ``flushes``: the action may wait for a flush of the log.
 
     Raises:
-        UsageError: this thread changes one of the logs: see :func:`check_not_within`.
-    """
-    logs = list(logs)
-    if at_a_time > 1:
-        check_not_within(logs, flushes=flushes)
-    take_turns(action, logs, at_a_time=at_a_time, ignored=(ClosedError,))
-
-
-def check_not_within(logs: Iterable[Log], *, flushes: bool) -> None:
-    """
-    Args:
-        flushes: whether what follows may wait for a flush of a log.
-
-    Raises:
         UsageError: the call comes from a signal handler, a finalizer or a callback that has interrupted a
             change of one of the logs, or its flush. Other threads would wait for that, and this thread for
             them.
     """
-    for log in logs:
-        log.writer.check_not_within(flushes=flushes)
+    logs = list(logs)
+    if at_a_time > 1:
+        for log in logs:
+            log.writer.check_not_within(flushes=flushes)
+    take_turns(action, logs, at_a_time=at_a_time, ignored=(ClosedError,))
 
 
 def flush_each(logs: Sequence[Log], files: Files) -> None:
