@@ -365,12 +365,12 @@ class OpenLogs:
     @property
     def are_closed(self) -> bool:
         """Whether no log can write any more."""
-        return all(log.is_closed for log in self.by_partition.copy().values())
+        return all(log.writer.guard.is_closed for log in self.all())
 
     @property
     def are_sound(self) -> bool:
         """Whether all could be opened, and none must be opened again."""
-        return not self.damaged and not any(log.needs_reopen for log in self.by_partition.copy().values())
+        return not self.damaged and all(log.writer.guard.failure is None for log in self.all())
 
     def close(self) -> None:
         """Close all logs, several at a time. The log whose compaction or erasure has called this, in its
