@@ -257,7 +257,8 @@ class Appending:
         if self._guard.is_closed or self._fork_flag.is_forked:
             self._guard.check_usable()
         flush, was_checked = check_flags(flush=flush, was_checked=was_checked)
-        batches = list_of(batches)
+        if type(batches) is not list:
+            batches = list_of(batches)
         check_producer(producer)
         if producer.transactional:
             raise UsageError("adopted batches cannot be part of a transaction")
