@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 from logstore.clock import Clock
@@ -37,8 +38,9 @@ Placed = dict[str, int]
 """The base offset of each file whose batches have their places, by the file's name."""
 
 
+@lru_cache(maxsize=64)
 def producer_id_of(sink: str) -> int:
-    """The id of a sink's idempotent producer in the logs."""
+    """The id of a sink's idempotent producer in the logs. Remembered, as each log of a batch asks for it."""
     number = int.from_bytes(hashlib.sha256(sink.encode()).digest()[:8])
     return _FIRST_PRODUCER_ID | number % _FIRST_PRODUCER_ID
 
