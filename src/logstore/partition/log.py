@@ -188,7 +188,7 @@ class Log(CheckableLog):
                 gathering.owes_help = False
                 self._context.scheduler.help()
             if self._core.config.flush_messages != UNLIMITED:
-                self.writer.durability.wait_if_due(offset + 1, False)
+                self.writer.durability.wait_if_due(offset + 1)
         if flush:
             self.writer.durability.commit.wait_until_durable(offset + 1)
         return offset

@@ -107,8 +107,10 @@ class Appending:
                 return range(core.log_end_offset, core.log_end_offset)
             result = core.append(batches, self._now_ms() if now_ms is None else now_ms)
         base_offset, last_offset = result[:2]
-        if flush or core.config.flush_messages != UNLIMITED:
-            self._durability.wait_if_due(last_offset + 1, flush)
+        if flush:
+            self._durability.commit.wait_until_durable(last_offset + 1)
+        elif core.config.flush_messages != UNLIMITED:
+            self._durability.wait_if_due(last_offset + 1)
         return range(base_offset, last_offset + 1)
 
     def _encode(
@@ -159,7 +161,7 @@ class Appending:
                 result = core.append_planned(planned, origin, self._now_ms())
                 break
         if core.config.flush_messages != UNLIMITED:
-            self._durability.wait_if_due(result.last_offset + 1, False)
+            self._durability.wait_if_due(result.last_offset + 1)
         return result
 
     def append_replicated(self, data: Bytes, *, leader_epoch: int | None = None) -> AppendResult | None:
@@ -192,7 +194,7 @@ class Appending:
             core.follow_epochs()
         if self._context.lines:
             self._context.lines.tell()
-        self._durability.wait_if_due(result.last_offset + 1, False)
+        self._durability.wait_if_due(result.last_offset + 1)
         return result
 
     def _begins_anew_locked(self, planned: PlannedAppend) -> bool:
@@ -240,7 +242,7 @@ class Appending:
             planned = PlannedAppend([marker], [decode_header(marker)], (not committed, coordinator_epoch))
             result = core.append_planned(planned, AppendOrigin.COORDINATOR, now_ms)
         if core.config.flush_messages != UNLIMITED:
-            self._durability.wait_if_due(result.last_offset + 1, False)
+            self._durability.wait_if_due(result.last_offset + 1)
         return result
 
     # Adopted batches
@@ -283,8 +285,10 @@ class Appending:
                 core.write(planned, AppendOrigin.CLIENT, now_ms)
             core.after_append()
             end_offset = core.log_end_offset
-        if flush or core.config.flush_messages != UNLIMITED:
-            self._durability.wait_if_due(end_offset, flush)
+        if flush:
+            self._durability.commit.wait_until_durable(end_offset)
+        elif core.config.flush_messages != UNLIMITED:
+            self._durability.wait_if_due(end_offset)
         return range(base_offset, end_offset)
 
     def adopt_file(self, path: PathLike) -> range:
@@ -301,7 +305,7 @@ class Appending:
             self._durability.flush_now_locked()
             core.adopt_segment(path, planned, self._now_ms())
             core.after_append()
-        self._durability.wait_if_due(planned.last_offset + 1, False)
+        self._durability.wait_if_due(planned.last_offset + 1)
         return range(planned.base_offset, planned.last_offset + 1)
 
     def _check_placed_locked(self, planned: PlannedAppend) -> None:

@@ -115,10 +115,10 @@ class Durability:
             with contextlib.suppress(ClosedError):  # closing flushes
                 self.flush()
 
-    def wait_if_due(self, end_offset: int, flush: bool) -> None:
-        """Flush after an append that asked for it, or that brought the unflushed records to
-        ``flush_messages``. Called without the lock, so that appends of other threads share the fsync."""
-        if flush or end_offset - self._core.durable_offset >= self._core.config.flush_messages:
+    def wait_if_due(self, end_offset: int) -> None:
+        """Flush after an append that brought the unflushed records to ``flush_messages``. Called without the
+        lock, so that appends of other threads share the fsync."""
+        if end_offset - self._core.durable_offset >= self._core.config.flush_messages:
             self.commit.wait_until_durable(end_offset)
 
     def background_flush(self) -> None:
