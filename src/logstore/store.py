@@ -46,6 +46,7 @@ from logstore.model import (
     TopicPartition,
 )
 from logstore.partition.arguments import check_timeout
+from logstore.partition.state.home import lower_of
 from logstore.topic import Topic
 from logstore.warning import warn
 
@@ -208,13 +209,15 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             names = directory.catalogue
             if TRANSACTIONS_TOPIC in names and _is_own(directory, TRANSACTIONS_TOPIC):
                 self._finish_transactions(directory)
+            lost_ends = directory.context.lost_ends
+            lost_ends.listen(partial(_set_groups_back_in, weakref.ref(self)))
+            ends = directory.context.home.lost_ends
             if not directory.is_settled:
-                logs = directory.logs()
-                self._set_groups_back(
-                    directory, {log.partition: log.log_end_offset for log in logs if log.role is Role.ALONE}
-                )
+                logs = [log for log in directory.logs() if log.role is Role.ALONE]
+                ends = lower_of(ends, {log.partition: log.log_end_offset for log in logs})
                 directory.is_settled = True
-            directory.context.lost_ends.append(partial(_set_groups_back_in, weakref.ref(self)))
+            if ends:
+                lost_ends.tell(ends)
 
     @property
     def path(self) -> str:
@@ -966,13 +969,16 @@ class Store(BoundToProcess, Mapping[str, Topic]):
                 self._committed = CommittedOffsets(self._directory)
             return self._committed
 
-    def _set_groups_back(self, directory: LogDirectory, ends: Mapping[TopicPartition, int]) -> None:
+    def _set_groups_back(self, directory: LogDirectory, ends: Mapping[TopicPartition, int]) -> bool:
         """After a crash, and where a log was cut: see :meth:`.CommittedOffsets.set_back`. Of a log that is
-        one of several replicas, another one may have what is missing here."""
+        one of several replicas, another one may have what is missing here. Returns whether all have gone
+        back of whom that was ever asked."""
         names = directory.catalogue
         if OFFSETS_TOPIC not in names and SHARE_STATE_TOPIC not in names:
-            return
+            return True
         broker = self._open_broker(directory)
+        if not ends:
+            return not broker.is_to_be_set_back
         try:
             if OFFSETS_TOPIC in names and _is_own(directory, OFFSETS_TOPIC):
                 broker.committed.set_back(ends.get)
@@ -980,6 +986,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             warn("committed offsets above the ends of their logs could not be set back: %s", error)
         if SHARE_STATE_TOPIC in names and _is_own(directory, SHARE_STATE_TOPIC):
             broker.set_share_groups_back(ends)
+        return not broker.is_to_be_set_back
 
     def _finish_transactions(self, directory: LogDirectory) -> None:
         """End in all partitions the transactions whose end was decided: readers of committed records do not
@@ -1250,6 +1257,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             consumer.note_closed_store()
         if self._broker is not None:
             self._broker.close()
+            self._directory.context.lost_ends.settle()
         self._directory.close()
 
     def __enter__(self) -> Self:
@@ -1304,12 +1312,13 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             yield Table(("damaged", "what"), damaged)
 
 
-def _set_groups_back_in(store: weakref.ref[Store], partition: TopicPartition, end_offset: int) -> None:
-    """The end of a log was cut off. The directory knows the store by this only, so that both are gone when
-    the program drops them."""
+def _set_groups_back_in(store: weakref.ref[Store], ends: Mapping[TopicPartition, int]) -> bool:
+    """Logs have lost their ends. The directory knows the store by this only, so that both are gone when the
+    program drops them."""
     found = store()
-    if found is not None and isinstance(found._directory, LogDirectory):
-        found._set_groups_back(found._directory, {partition: end_offset})
+    if found is None or not isinstance(found._directory, LogDirectory):
+        return False
+    return found._set_groups_back(found._directory, ends)
 
 
 def _is_own(directory: LogDirectory, topic: str) -> bool:

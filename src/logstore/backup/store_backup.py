@@ -47,6 +47,7 @@ from logstore.partition.state.home import (
     HIGH_WATERMARKS_NAME,
     LEADER_EPOCH_NAME,
     LOG_STARTS_NAME,
+    LOST_ENDS_NAME,
     LOST_FOR_SURE,
     LOST_NAME,
     MAX_NODE_BYTES,
@@ -125,6 +126,8 @@ class _Backup:
     damaged: list[Finding] = field(default_factory=list)
     _unread: set[TopicPartition] = field(default_factory=set)
     """Partitions that could not be opened, so their end offsets are not known."""
+    _lost_ends: dict[TopicPartition, int] = field(default_factory=dict)
+    """Where logs were cut, maybe behind the copy of what groups and queues say of them."""
 
     # Partitions
 
@@ -132,8 +135,9 @@ class _Backup:
         """Copy all partitions: first those that say what groups have read and queues have done, so that the
         backup has it all."""
         tell = [topic for topic in self.topics if topic.name in _TELL_OF_OTHERS]
-        self._copy_all(tell)
-        self._copy_all(topic for topic in self.topics if topic not in tell)
+        with self.directory.context.lost_ends.told_to(self._lost_ends):
+            self._copy_all(tell)
+            self._copy_all(topic for topic in self.topics if topic not in tell)
 
     def _copy_all(self, topics: Iterable[TopicEntry]) -> None:
         """Copy partitions, several at a time; after the first failure, begin no more."""
@@ -386,9 +390,12 @@ class _Backup:
                 {at: offset for at, offset in table.items() if offset is not None}
             )
 
-        return {
+        found = {
             RECOVERY_POINTS_NAME: encode(lambda each: each.log_end_offset, home.recovery_point),
             LOG_STARTS_NAME: encode(lambda each: each.log_start_offset or None, home.log_start),
             HIGH_WATERMARKS_NAME: encode(lambda each: each.high_watermark, home.high_watermark),
             CLEANER_OFFSETS_NAME: encode(lambda each: each.cleaner_offset, home.cleaner_offset),
         }
+        if self._lost_ends:
+            found[LOST_ENDS_NAME] = encode_offset_checkpoint(self._lost_ends)
+        return found

@@ -251,6 +251,9 @@ class LocalBroker:
         Raises:
             LogstoreError: the share groups cannot be read.
         """
+        lost_ends = self._directory.context.lost_ends
+        if lost_ends.coming:
+            lost_ends.tell_coming()
         if self._share_groups is None:
             with self._lock:
                 if self._share_groups is None:
@@ -294,6 +297,16 @@ class LocalBroker:
         if groups is not None:
             groups.set_back(ends)
 
+    @property
+    def is_to_be_set_back(self) -> bool:
+        """Whether a group, or a queue, has not gone back to the end of a log that was cut."""
+        groups = self._share_groups
+        return (
+            self._ends is not None
+            or self.committed.is_to_be_set_back
+            or (groups is not None and groups.is_to_be_set_back)
+        )
+
     def _finish_setting_back_locked(self) -> None:
         """
         Raises:
@@ -333,13 +346,11 @@ class LocalBroker:
             self.committed.finish_setting_back()
         except LogstoreError as error:
             warn("committed offsets above the ends of their logs could not be set back: %s", error)
-        groups, is_cut = self._share_groups, self.committed.is_to_be_set_back
         with self._lock, suppress(LogstoreError):  # it was told
             self._finish_setting_back_locked()
-        if groups is not None:
-            groups.close()
-            is_cut = is_cut or groups.is_to_be_set_back
-        if self._ends is not None or is_cut:
+        if self._share_groups is not None:
+            self._share_groups.close()
+        if self.is_to_be_set_back:
             self._directory.is_settled = False  # the next open is to be one after a crash
 
     # Records

@@ -647,7 +647,7 @@ class LogDirectory:
             log = self._open.reopen(partition, topic, accept_loss=accept_loss)
             end_offset = log.log_end_offset
         if log.role is Role.ALONE:
-            self.context.tell_lost_end(partition, end_offset)
+            self.context.lost_ends.tell({partition: end_offset})
         return log
 
     # End

@@ -271,7 +271,13 @@ class OpenLogs:
         self._unasked.remove(partition)
         if not log.recovery.was_clean:  # it was not as the clean stop has left it
             self._store_what_was_checked()
+            self._tell_end_of(log)
         return log
+
+    def _tell_end_of(self, log: Log) -> None:
+        """Of a log that was recovered, but not when all were."""
+        if log.role is Role.ALONE:
+            self._context.lost_ends.tell_soon({log.partition: log.log_end_offset})
 
     def _try_again(self, partition: TopicPartition) -> Log:
         """Open a partition that could not be opened for lack of room, but do not spend all the time on it."""
@@ -288,6 +294,7 @@ class OpenLogs:
             self._try_again_ms[partition] = ended_ms + pause_ms
             raise
         inform("%s is open, now that there is room", partition)
+        self._tell_end_of(log)
         return log
 
     def open_new(

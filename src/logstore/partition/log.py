@@ -548,8 +548,10 @@ class Log(CheckableLog):
         ``offset`` below the first segment empties the log.
 
         Groups and queues of the store that are above the new end go back to it, durably, as after a crash:
-        they get what is appended there. Not in the directory of a node, whose groups may be elsewhere. Cost:
-        some fsyncs; 6 µs for each offset that is committed in the store, 7 µs for each state of a queue.
+        they get what is appended there. Where their logs refuse that, it is noted and done later; if it
+        cannot be noted, appends raise a StorageError until it can. Not in the directory of a node, whose
+        groups may be elsewhere. Cost: some fsyncs; 6 µs for each offset that is committed in the store, 7 µs
+        for each state of a queue.
 
         Raises:
             UsageError: the store is a node, which leads the partition: all replicas would lose the records.

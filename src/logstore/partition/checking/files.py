@@ -23,6 +23,7 @@ from logstore.partition.state.home import (
     HIGH_WATERMARKS_NAME,
     LEADER_EPOCH_NAME,
     LOG_STARTS_NAME,
+    LOST_ENDS_NAME,
     MAX_CHECKPOINT_BYTES,
     RECOVERY_POINTS_NAME,
 )
@@ -106,7 +107,13 @@ def read_epoch_file(files: Files, directory: str) -> tuple[LeaderEpochs | None, 
         return None, [Finding(kind=FindingKind.CHECKPOINT, path=path, reason=reason)]
 
 
-_TABLES = (RECOVERY_POINTS_NAME, LOG_STARTS_NAME, HIGH_WATERMARKS_NAME, CLEANER_OFFSETS_NAME)
+_TABLES = (
+    RECOVERY_POINTS_NAME,
+    LOG_STARTS_NAME,
+    HIGH_WATERMARKS_NAME,
+    CLEANER_OFFSETS_NAME,
+    LOST_ENDS_NAME,
+)
 
 
 class StoredCheckpoints:

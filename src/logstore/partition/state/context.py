@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from logstore import build
@@ -11,10 +10,10 @@ from logstore.clock import Clock, SystemClock
 from logstore.config import StoreConfig, check_store_config
 from logstore.files import Files, OsFiles, open_file_limit
 from logstore.lock import ForkFlag
-from logstore.model import TopicPartition
 from logstore.partition.segments.batch_cache import BatchCache
 from logstore.partition.segments.segment import OpenSegments
 from logstore.partition.state.home import LogHome
+from logstore.partition.state.lost_ends import LostEnds
 from logstore.schedule import Scheduler
 from logstore.turns import flushed_at_a_time
 from logstore.warning import Lines, warn
@@ -31,6 +30,7 @@ class LogContext:
     files: Files
     clock: Clock
     scheduler: Scheduler
+    lost_ends: LostEnds
     open_segments: OpenSegments
     batches: BatchCache
     config: StoreConfig
@@ -38,14 +38,6 @@ class LogContext:
     fork_flag: ForkFlag = field(default_factory=ForkFlag.watch)
     lines: Lines = field(default_factory=Lines)
     """What is told of a log when its lock is free."""
-    lost_ends: list[Callable[[TopicPartition, int], None]] = field(default_factory=list)
-    """Who is told that a log has lost its end, and from which offset on other records come. Not while the
-    directory is opened: its opener looks at all logs."""
-
-    def tell_lost_end(self, partition: TopicPartition, end_offset: int) -> None:
-        """Tell them. The caller has no lock of the log."""
-        for tell in self.lost_ends:
-            tell(partition, end_offset)
 
 
 def make_context(
@@ -65,11 +57,14 @@ def make_context(
     files = files or OsFiles()
     clock = clock or SystemClock()
     config = check_store_config(config) or StoreConfig()
+    home = LogHome(files, files.absolute(path))
+    scheduler = Scheduler(clock, at_a_time=flushed_at_a_time(files))
     return LogContext(
-        home=LogHome(files, files.absolute(path)),
+        home=home,
         files=files,
         clock=clock,
-        scheduler=Scheduler(clock, at_a_time=flushed_at_a_time(files)),
+        scheduler=scheduler,
+        lost_ends=LostEnds(home, scheduler),
         open_segments=_open_segments(config),
         batches=BatchCache(config.batch_cache_bytes),
         config=config,

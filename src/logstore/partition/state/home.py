@@ -75,6 +75,7 @@ RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
 LOG_STARTS_NAME = "log-start-offset-checkpoint"
 HIGH_WATERMARKS_NAME = "replication-offset-checkpoint"
 CLEANER_OFFSETS_NAME = "cleaner-offset-checkpoint"
+LOST_ENDS_NAME = "lost-end-offset-checkpoint"
 LEADER_EPOCH_NAME = "leader-epoch"
 """The leader epoch of the directory, in the text of a partition's history: one line, with offset 0."""
 STAGED_SUFFIX = ".staged"
@@ -115,6 +116,15 @@ class StoredOffsets(NamedTuple):
     """See :meth:`LogHome.may_have_gaps`."""
 
 
+def lower_of(*tables: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """For each partition the lowest offset that a table has for it."""
+    found: dict[TopicPartition, int] = {}
+    for table in tables:
+        for partition, offset in table.items():
+            found[partition] = min(offset, found.get(partition, offset))
+    return found
+
+
 class LogHome:
     """The shared state of the logs in one directory."""
 
@@ -152,6 +162,11 @@ class LogHome:
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._cleaner_offsets: dict[TopicPartition, int] = {}
         """Their file is created by the first compaction."""
+        self.lost_ends: dict[TopicPartition, int] = {}
+        """Where logs were cut, and groups or queues may still count on what was there: see
+        :class:`.LostEnds`. The first creates their file."""
+        self.untold_ends: dict[TopicPartition, int] = {}
+        """Those that could not be stored either: these logs must not grow."""
         self.leader_epoch = 0
         """The least in which a log that is alone is opened."""
         self.latest_epoch = 0
@@ -299,6 +314,7 @@ class LogHome:
             LOG_STARTS_NAME,
             HIGH_WATERMARKS_NAME,
             CLEANER_OFFSETS_NAME,
+            LOST_ENDS_NAME,
             LEADER_EPOCH_NAME,
         )
         wanted = known if names is None else [name for name in known if name in names]
@@ -308,6 +324,7 @@ class LogHome:
         self._log_starts = self._decode(LOG_STARTS_NAME)
         self._high_watermarks = self._decode(HIGH_WATERMARKS_NAME)
         self._cleaner_offsets = self._decode(CLEANER_OFFSETS_NAME)
+        self.lost_ends = self._decode(LOST_ENDS_NAME)
         self.leader_epoch = self.latest_epoch = self._decode_leader_epoch()
 
     def _decode(self, name: str) -> dict[TopicPartition, int]:
@@ -548,6 +565,19 @@ class LogHome:
         self._store_locked({CLEANER_OFFSETS_NAME: changed})
         self._cleaner_offsets = changed
 
+    def store_lost_ends(
+        self, ends: Mapping[TopicPartition, int], *, instead_of: Mapping[TopicPartition, int]
+    ) -> None:
+        """Make these the lost ends, durably; beside those that were stored since it had ``instead_of``."""
+        with self._own_lock():
+            is_outdated = self.lost_ends is not instead_of
+            self._replace_lost_ends_locked(lower_of(self.lost_ends if is_outdated else {}, ends))
+
+    def _replace_lost_ends_locked(self, changed: dict[TopicPartition, int]) -> None:
+        if changed != self.lost_ends:
+            self._store_locked({LOST_ENDS_NAME: changed})
+            self.lost_ends = changed
+
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Drop deleted partitions from every checkpoint: new ones with these names must not inherit
         anything."""
@@ -556,6 +586,10 @@ class LogHome:
             if not gone.isdisjoint(self._cleaner_offsets):
                 others = {name: at for name, at in self._cleaner_offsets.items() if name not in gone}
                 self._replace_cleaner_offsets_locked(others)
+            if not gone.isdisjoint(self.lost_ends):
+                others = {name: at for name, at in self.lost_ends.items() if name not in gone}
+                self._replace_lost_ends_locked(others)
+            self.untold_ends = {name: at for name, at in self.untold_ends.items() if name not in gone}
             for table in (self._recovery_points, self._log_starts, self._high_watermarks):
                 for partition in gone:
                     self._has_forgotten |= table.pop(partition, None) is not None

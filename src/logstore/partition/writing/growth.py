@@ -140,7 +140,7 @@ class LogGrowth(LogState):
             OffsetOutOfRangeError: the log has no offsets left.
             CorruptionError: the offsets span more than a segment can index.
             OutOfOrderError, ProducerFencedError, InvalidTransactionStateError: the producer's state refuses.
-            StorageError: the write failed, and was undone.
+            StorageError: the write failed, and was undone; or see :meth:`.LostEnds.check_told`.
             FencedError: the directory's lock was lost.
         """
         producers = None
@@ -151,8 +151,11 @@ class LogGrowth(LogState):
                     duplicate.base_offset, duplicate.last_offset, duplicate.timestamp_ms, True
                 )
         base_offset, last_offset = planned.base_offset, planned.last_offset
-        if not 0 <= now_ms - self.context.home.checked_ms < _CHECK_AGAIN_MS:
+        home = self.context.home
+        if not 0 <= now_ms - home.checked_ms < _CHECK_AGAIN_MS:
             self._check_held(now_ms)
+        if home.untold_ends:
+            self.context.lost_ends.check_told(self.partition)
         if last_offset >= MAX_OFFSET:
             raise beyond_last(self.partition, planned.last_offset)
         is_copied = origin is AppendOrigin.REPLICATION  # the setting may have been larger when it was written
@@ -210,9 +213,12 @@ class LogGrowth(LogState):
             OutOfOrderError, ProducerFencedError: the producer's state refuses.
             OffsetOutOfRangeError: the log has no offsets left.
             CorruptionError: the offsets span more than a segment can index.
-            StorageError: the disk refused, or gives no second name; nothing was changed.
+            StorageError: the disk refused, or gives no second name; or see :meth:`.LostEnds.check_told`.
+                Nothing was changed.
         """
         base_offset, old = planned.base_offset, self.active
+        if self.context.home.untold_ends:
+            self.context.lost_ends.check_told(self.partition)
         assert base_offset == self.log_end_offset
         if planned.last_offset >= MAX_OFFSET:
             raise beyond_last(self.partition, planned.last_offset)

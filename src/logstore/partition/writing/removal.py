@@ -106,7 +106,7 @@ class Removal:
             self._waits.notify(core.view)
             self._waits.lose(old_end)
         if counts:
-            self._context.tell_lost_end(self._partition, offset)
+            self._context.lost_ends.tell({self._partition: offset})
         return True
 
     def truncate_fully_and_start_at(self, offset: int, *, log_start_offset: int | None = None) -> None:
@@ -124,7 +124,7 @@ class Removal:
             self._waits.notify(core.view)
             self._waits.lose(old_end)
         if counts:
-            self._context.tell_lost_end(self._partition, offset)
+            self._context.lost_ends.tell({self._partition: offset})
 
     def _counts_for_groups(self, core: LogCore) -> bool:
         """Whether groups of the store are to hear of it: also where a copy has other records than its leader.
