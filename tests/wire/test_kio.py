@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from logstore.format.messages.declared import Array
-from logstore.format.messages.fields import NO_UUID, Fixed
+from logstore.format.messages.fields import NO_UUID, OWN_TAG, Fixed
 from tests.rotation import seed_of_turn
 from tests.wire.drawn import CASES, Chance, fields_in
 from tests.wire.kafka_names import same_name
@@ -29,12 +29,10 @@ CODES = [code.value for code in errors.ErrorCode]
 ABSENT = ((NO_UUID, None), (-1, None))
 """Ours, and kio's."""
 NEVER_NEGATIVE = "transaction_start_time_ms"
-OWN_TAGS = 10_000
-"""From here on tags are ours: Kafka passes them over, and kio does not know them."""
 
 
 def is_own(field):
-    return field.tag is not None and field.tag >= OWN_TAGS
+    return field.tag is not None and field.tag >= OWN_TAG
 
 
 def kafkas(case, kind):

@@ -140,6 +140,7 @@ class Group:
         has_changed = member is None or member.topics != topics
         if member is None:
             member = self.members[beat.member_id] = Member(topics, now_ms)
+            self.left.discard(beat.member_id)
         for topic in topics:
             found = tuple(partitions.get(topic, ()))
             if self._partitions.get(topic, ()) != found:

@@ -98,6 +98,11 @@ def null_since(first: int) -> Nullable:
     return Nullable(first)
 
 
+OWN_TAG: Final = 10_000
+"""The tag of logstore's own field, in messages that have one. Kafka numbers its tags from 0, and passes over
+those that it does not know."""
+
+
 def tagged(tag: int) -> Tagged:
     """The field is tagged."""
     return Tagged(tag)

@@ -18,12 +18,10 @@ from collections.abc import Iterable
 from typing import Annotated, Final, NamedTuple
 
 from logstore.errors import CorruptionError
-from logstore.format.messages.fields import NO_UUID, Int8, Int16, Int32, Int64, String, Uuid, tagged
+from logstore.format.messages.fields import NO_UUID, OWN_TAG, Int8, Int16, Int32, Int64, String, Uuid, tagged
 from logstore.format.messages.message import Message, version_of
 from logstore.model import Bytes
 
-AVAILABLE_AT_TAG: Final = 10_000
-"""The tag of logstore's own field. Kafka numbers its tags from 0."""
 NO_TIME: Final = -1
 UNCHANGED: Final = -1
 """The start offset or leader epoch of an update that leaves it as it is."""
@@ -49,7 +47,7 @@ class ShareBatch(NamedTuple):
     state: Int8 = 0
     """A :class:`~logstore.broker.share.states.RecordState`."""
     delivery_count: Int16 = 0
-    available_at_ms: Annotated[Int64, tagged(AVAILABLE_AT_TAG)] = NO_TIME
+    available_at_ms: Annotated[Int64, tagged(OWN_TAG)] = NO_TIME
     """When they may be delivered again, in milliseconds since the epoch; -1 if at once. Not Kafka's: a broker
     delivers them at once."""
 

@@ -270,6 +270,11 @@ class NodeBroker(ShareBroker):
             lambda: all(self.refuses(each) is NONE for each in soon), self._directory.context.scheduler
         )
 
+    def _once_led(self, asked: Iterable[TopicPartition], answer: Callable[[], T]) -> Pending[T]:
+        """The answer, when this node leads those that it is about to lead."""
+        are_led = self._when_led(asked)
+        return Answered(answer()) if are_led is None else then(are_led, lambda _: answer())
+
     def _is_chosen(self, state: PartitionState | None) -> bool:
         return state is not None and state.leader is not None and state.leader.node_id == self._node_id
 
@@ -309,10 +314,8 @@ class NodeBroker(ShareBroker):
 
     def list_offsets(self, request: ListOffsetsRequest) -> Pending[ListOffsetsResult]:
         """Of what this node is about to lead, as for :meth:`metadata`: another node has named it."""
-        are_led = self._when_led([each.partition for each in request.partitions])
-        if are_led is None:
-            return Answered(self._list_led(request))
-        return then(are_led, lambda _: self._list_led(request))
+        asked = (each.partition for each in request.partitions)
+        return self._once_led(asked, lambda: self._list_led(request))
 
     def _list_led(self, request: ListOffsetsRequest) -> ListOffsetsResult:
         ask = super().list_offsets
@@ -372,13 +375,8 @@ class NodeBroker(ShareBroker):
         """Of topics that are named it waits for those that this node is about to lead: who hears of a leader
         asks it at once, and not all clients ask again when they are refused."""
         names = frozenset(request.topics or ())
-        asked = (
-            [TopicPartition(*each) for each in self._view().partitions if each[0] in names] if names else []
-        )
-        are_led = self._when_led(asked)
-        if are_led is None:
-            return Answered(self._metadata(request))
-        return then(are_led, lambda _: self._metadata(request))
+        asked = (TopicPartition(*each) for each in self._view().partitions if each[0] in names)
+        return self._once_led(asked if names else (), lambda: self._metadata(request))
 
     def _metadata(self, request: MetadataRequest) -> MetadataResult:
         view = self._view()

@@ -74,12 +74,12 @@ class Cluster:
         config = ReplicaConfig(_LAG_MS, plan.min_insync_replicas, plan.is_durable)
         for node_id in range(1, plan.node_count + 1):
             self.nodes[node_id] = Node(
-                self.world, node_id, self.nodes, self.watcher, config, plan.drift, make_log(), plan.move_share
+                self.world, node_id, self.nodes, self.watcher, config, plan.drift, make_log()
             )
         state = PartitionState(tuple(self.nodes), None, 0, tuple(Member(each, 0) for each in self.nodes))
         self.coordinator = Coordinator(self.world, state, self.nodes, self._count_state)
         for node in self.nodes.values():
-            node.coordinator = self.coordinator
+            node.coordinator, node.move_share = self.coordinator, plan.move_share
         self._value = 0
         self._has_faults = True
 

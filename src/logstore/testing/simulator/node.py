@@ -71,12 +71,11 @@ class Node:
         config: ReplicaConfig,
         drift: float,
         log: SimulatedLog,
-        move_share: float,
     ) -> None:
         self.node_id = node_id
         self.disk = Disk(log)
         self.is_running = self.is_paused = False
-        self.move_share = move_share
+        self.move_share = 0.0
         """How often it sends the partition elsewhere, as the controller that has nothing else to do."""
         self.coordinator: Coordinator
         self._world = world

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
-from logstore.format.messages.fields import NO_UUID, Int16, Int32, Int64, String, Uuid, tagged
+from logstore.format.messages.fields import NO_UUID, OWN_TAG, Int16, Int32, Int64, String, Uuid, tagged
 from logstore.wire.messages.shares.kept import StateBatch, Topic
 
 
@@ -25,7 +25,7 @@ class PartitionResult(NamedTuple):
     start_offset: Int64 = 0
     """-1: the group has not begun."""
     state_batches: tuple[StateBatch, ...] = ()
-    last_epoch: Annotated[Int32, tagged(10_000)] = -1
+    last_epoch: Annotated[Int32, tagged(OWN_TAG)] = -1
     """The leader epoch in which the state was read last; -1: in none. Not Kafka's, which passes it over."""
 
 
