@@ -65,7 +65,7 @@ def _list_offset(directory: LogDirectory, wanted: ListOffsetsPartition, isolatio
                 partition, ErrorCode.NONE, offset=start, leader_epoch=NO_EPOCH if epoch is None else epoch
             )
         if wanted.timestamp_ms == LATEST:
-            end = offsets_to_read(log, isolation).stop  # whoever reads up to there gets there
+            end = offsets_to_read(log, isolation).stop  # a reader that goes on to there arrives
             return ListedOffset(partition, ErrorCode.NONE, offset=end, leader_epoch=log.leader_epoch)
         found = (
             log.find_max_timestamp()

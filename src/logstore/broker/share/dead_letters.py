@@ -148,8 +148,9 @@ class OwnLetters:
 
 
 def _by_readable(failed: Failed) -> tuple[list[Span], list[Span]]:
-    """What the group may see now, and what it may not see yet: nobody has said how far a copy is replicated
-    since it was opened, or the group sees committed records only since its settings were changed.
+    """What the group may see now, and what it may not see yet. That happens with a copy that was just opened
+    and does not know how far it is replicated; and with an open transaction, if the group's settings were
+    changed to committed records only.
 
     Raises:
         LogstoreError: the log cannot be used.

@@ -144,8 +144,8 @@ class Acknowledgements:
             return True
 
     def _send_again(self, cut_off: _Gathered) -> None:
-        """An interrupt came while it was sent. Some of it may count already, and is refused now: nobody is
-        told of that."""
+        """An interrupt came while this was sent. What had arrived is refused the second time, which is not
+        told: it counts."""
         self._send_all(cut_off.by_partition(), None)
         with contextlib.suppress(JobLostError):
             self._receive()

@@ -124,8 +124,8 @@ class ShareMembers:
     def _leave_for(
         self, request: ShareGroupHeartbeat, pending: RemotePending[ShareGroupHeartbeatResult]
     ) -> None:
-        """One who has gone without leaving had other connections. Wherever it has a session, that ends first:
-        until then nobody is given what it has."""
+        """Leave for a member that was dropped. It had connections of its own: first its session ends on each
+        node, else what it has is given to nobody until the locks run out."""
         asked = AcknowledgeInSession(
             ShareAcknowledgeRequest(request.group, request.member_id, ()), LAST_EPOCH
         )
