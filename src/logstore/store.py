@@ -46,7 +46,8 @@ from logstore.model import (
     TopicPartition,
 )
 from logstore.partition.arguments import check_timeout
-from logstore.partition.state.home import lower_of
+from logstore.partition.state.home import OFFSETS_LOST_ENDS_NAME, QUEUES_LOST_ENDS_NAME
+from logstore.partition.state.lost_ends import EndListener
 from logstore.topic import Topic
 from logstore.warning import warn
 
@@ -209,15 +210,12 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             names = directory.catalogue
             if TRANSACTIONS_TOPIC in names and _is_own(directory, TRANSACTIONS_TOPIC):
                 self._finish_transactions(directory)
-            lost_ends = directory.context.lost_ends
-            lost_ends.listen(partial(_set_groups_back_in, weakref.ref(self)))
-            ends = directory.context.home.lost_ends
-            if not directory.is_settled:
-                logs = [log for log in directory.logs() if log.role is Role.ALONE]
-                ends = lower_of(ends, {log.partition: log.log_end_offset for log in logs})
-                directory.is_settled = True
-            if ends:
-                lost_ends.tell(ends)
+            logs = [] if directory.is_settled else directory.logs()
+            directory.context.lost_ends.listen(
+                _listeners_of(weakref.ref(self)),
+                {log.partition: log.log_end_offset for log in logs if log.role is Role.ALONE},
+            )
+            directory.is_settled = True
 
     @property
     def path(self) -> str:
@@ -969,24 +967,28 @@ class Store(BoundToProcess, Mapping[str, Topic]):
                 self._committed = CommittedOffsets(self._directory)
             return self._committed
 
-    def _set_groups_back(self, directory: LogDirectory, ends: Mapping[TopicPartition, int]) -> bool:
-        """After a crash, and where a log was cut: see :meth:`.CommittedOffsets.set_back`. Of a log that is
-        one of several replicas, another one may have what is missing here. Returns whether all have gone
-        back of whom that was ever asked."""
-        names = directory.catalogue
-        if OFFSETS_TOPIC not in names and SHARE_STATE_TOPIC not in names:
+    def _set_offsets_back(self, directory: LogDirectory, ends: Mapping[TopicPartition, int]) -> bool:
+        """After a crash, and where logs were cut: see :meth:`.CommittedOffsets.set_back`. Of a log that is
+        one of several replicas, another one may have what is missing here. Returns whether all is done that
+        ever was to be."""
+        if OFFSETS_TOPIC not in directory.catalogue:
+            return True
+        committed = self._open_broker(directory).committed
+        if ends and _is_own(directory, OFFSETS_TOPIC):
+            try:
+                committed.set_back(ends.get)
+            except LogstoreError as error:  # using them raises it; the rest of the store is fine
+                warn("committed offsets above the ends of their logs could not be set back: %s", error)
+        return not committed.is_to_be_set_back
+
+    def _set_queues_back(self, directory: LogDirectory, ends: Mapping[TopicPartition, int]) -> bool:
+        """The same of what queues have done."""
+        if SHARE_STATE_TOPIC not in directory.catalogue:
             return True
         broker = self._open_broker(directory)
-        if not ends:
-            return not broker.is_to_be_set_back
-        try:
-            if OFFSETS_TOPIC in names and _is_own(directory, OFFSETS_TOPIC):
-                broker.committed.set_back(ends.get)
-        except LogstoreError as error:  # using them raises it; the rest of the store is fine
-            warn("committed offsets above the ends of their logs could not be set back: %s", error)
-        if SHARE_STATE_TOPIC in names and _is_own(directory, SHARE_STATE_TOPIC):
+        if ends and _is_own(directory, SHARE_STATE_TOPIC):
             broker.set_share_groups_back(ends)
-        return not broker.is_to_be_set_back
+        return not broker.are_share_groups_to_be_set_back
 
     def _finish_transactions(self, directory: LogDirectory) -> None:
         """End in all partitions the transactions whose end was decided: readers of committed records do not
@@ -1312,13 +1314,23 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             yield Table(("damaged", "what"), damaged)
 
 
-def _set_groups_back_in(store: weakref.ref[Store], ends: Mapping[TopicPartition, int]) -> bool:
-    """Logs have lost their ends. The directory knows the store by this only, so that both are gone when the
-    program drops them."""
-    found = store()
-    if found is None or not isinstance(found._directory, LogDirectory):
-        return False
-    return found._set_groups_back(found._directory, ends)
+def _listeners_of(store: weakref.ref[Store]) -> dict[str, EndListener]:
+    """Those who are told that logs have lost their ends. The directory knows the store by these only, so that
+    both are gone when the program drops them."""
+
+    def listen(set_back: Callable[[Store, LogDirectory, Mapping[TopicPartition, int]], bool]) -> EndListener:
+        def set_back_in(ends: Mapping[TopicPartition, int]) -> bool:
+            found = store()
+            if found is None or not isinstance(found._directory, LogDirectory):
+                return False
+            return set_back(found, found._directory, ends)
+
+        return set_back_in
+
+    return {
+        OFFSETS_LOST_ENDS_NAME: listen(Store._set_offsets_back),
+        QUEUES_LOST_ENDS_NAME: listen(Store._set_queues_back),
+    }
 
 
 def _is_own(directory: LogDirectory, topic: str) -> bool:

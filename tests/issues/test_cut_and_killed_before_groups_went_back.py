@@ -9,7 +9,7 @@ import pytest
 
 import logstore
 from logstore import StorageError, TopicPartition
-from logstore.partition.state.home import LOST_ENDS_NAME
+from logstore.partition.state.home import LOST_ENDS_NAMES
 from logstore.testing import FAULTS, FaultyFiles, ManualClock, MemoryFiles
 
 PARTITION = TopicPartition("t", 0)
@@ -94,9 +94,21 @@ def test_nor_by_the_open_behind_a_clean_stop(store, files, disk):
         assert do_all(store) == ([], [])
 
 
+def test_only_those_who_have_not_gone_back(store, files, disk):
+    """Queues cannot, for days; groups have, and have read on. 0.1 s."""
+    refuse(files, "__share_group_state")
+    store["t"][0].truncate_to(4)
+    store["t"].extend([b"new"] * 9, flush=True)
+    with store.consumer("t", group="readers") as consumer:
+        assert len([*consumer.drain()]) == 9
+        consumer.commit()
+    with killed(store, disk) as store:
+        assert do_all(store) == ([b"new"] * 9, [])
+
+
 def test_a_log_does_not_grow_if_that_cannot_be_noted(store, files, disk):
     """0.1 s."""
-    refuse(files, *STATES, LOST_ENDS_NAME)
+    refuse(files, *STATES, *LOST_ENDS_NAMES)
     store["t"][0].truncate_to(4)
     with pytest.raises(
         StorageError, match="t-0 was cut, and takes no records before groups and queues have gone"

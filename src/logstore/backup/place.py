@@ -41,7 +41,7 @@ from logstore.partition.state.home import (
     LEADER_EPOCH_NAME,
     LOCK_NAME,
     LOG_STARTS_NAME,
-    LOST_ENDS_NAME,
+    LOST_ENDS_NAMES,
     LOST_NAME,
     META_PROPERTIES_NAME,
     NODE_NAME,
@@ -75,7 +75,7 @@ _STORE_FILES = frozenset(
         HIGH_WATERMARKS_NAME,
         CLEANER_OFFSETS_NAME,
         LEADER_EPOCH_NAME,
-        LOST_ENDS_NAME,
+        *LOST_ENDS_NAMES,
     }
 )
 _UNFINISHED_TEXT = b"store.backup() was at work here; its next call to the same path removes this directory\n"

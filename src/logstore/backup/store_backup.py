@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from logstore.backup.copying import BackupSteps, BackupTask, PartitionCopy
@@ -47,7 +47,7 @@ from logstore.partition.state.home import (
     HIGH_WATERMARKS_NAME,
     LEADER_EPOCH_NAME,
     LOG_STARTS_NAME,
-    LOST_ENDS_NAME,
+    LOST_ENDS_NAMES,
     LOST_FOR_SURE,
     LOST_NAME,
     MAX_NODE_BYTES,
@@ -57,6 +57,7 @@ from logstore.partition.state.home import (
     RECOVERY_POINTS_NAME,
     STAGED_SUFFIX,
     USERS_NAME,
+    lower_of,
 )
 from logstore.turns import flushed_at_a_time, take_turns
 from logstore.warning import inform
@@ -127,7 +128,10 @@ class _Backup:
     _unread: set[TopicPartition] = field(default_factory=set)
     """Partitions that could not be opened, so their end offsets are not known."""
     _lost_ends: dict[TopicPartition, int] = field(default_factory=dict)
-    """Where logs were cut, maybe behind the copy of what groups and queues say of them."""
+    """Where logs were cut meanwhile, maybe behind the copy of what groups and queues say of them."""
+
+    _lost_before: dict[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
+    """Where the groups, and queues, were still to go back before."""
 
     # Partitions
 
@@ -135,7 +139,9 @@ class _Backup:
         """Copy all partitions: first those that say what groups have read and queues have done, so that the
         backup has it all."""
         tell = [topic for topic in self.topics if topic.name in _TELL_OF_OTHERS]
-        with self.directory.context.lost_ends.told_to(self._lost_ends):
+        lost_ends, home = self.directory.context.lost_ends, self.directory.context.home
+        self._lost_before = home.lost_ends.copy()
+        with lost_ends.noted_in(self._lost_ends):
             self._copy_all(tell)
             self._copy_all(topic for topic in self.topics if topic not in tell)
 
@@ -396,6 +402,8 @@ class _Backup:
             HIGH_WATERMARKS_NAME: encode(lambda each: each.high_watermark, home.high_watermark),
             CLEANER_OFFSETS_NAME: encode(lambda each: each.cleaner_offset, home.cleaner_offset),
         }
-        if self._lost_ends:
-            found[LOST_ENDS_NAME] = encode_offset_checkpoint(self._lost_ends)
+        for name in LOST_ENDS_NAMES:
+            ends = lower_of(self._lost_before.get(name, {}), self._lost_ends)
+            if ends:
+                found[name] = encode_offset_checkpoint(ends)
         return found

@@ -298,14 +298,10 @@ class LocalBroker:
             groups.set_back(ends)
 
     @property
-    def is_to_be_set_back(self) -> bool:
-        """Whether a group, or a queue, has not gone back to the end of a log that was cut."""
+    def are_share_groups_to_be_set_back(self) -> bool:
+        """Whether one has not gone back to the end of a log that was cut."""
         groups = self._share_groups
-        return (
-            self._ends is not None
-            or self.committed.is_to_be_set_back
-            or (groups is not None and groups.is_to_be_set_back)
-        )
+        return self._ends is not None or (groups is not None and groups.is_to_be_set_back)
 
     def _finish_setting_back_locked(self) -> None:
         """
@@ -350,7 +346,7 @@ class LocalBroker:
             self._finish_setting_back_locked()
         if self._share_groups is not None:
             self._share_groups.close()
-        if self.is_to_be_set_back:
+        if self.committed.is_to_be_set_back or self.are_share_groups_to_be_set_back:
             self._directory.is_settled = False  # the next open is to be one after a crash
 
     # Records

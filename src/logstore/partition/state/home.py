@@ -75,7 +75,9 @@ RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
 LOG_STARTS_NAME = "log-start-offset-checkpoint"
 HIGH_WATERMARKS_NAME = "replication-offset-checkpoint"
 CLEANER_OFFSETS_NAME = "cleaner-offset-checkpoint"
-LOST_ENDS_NAME = "lost-end-offset-checkpoint"
+OFFSETS_LOST_ENDS_NAME = "offsets-lost-end-checkpoint"
+QUEUES_LOST_ENDS_NAME = "queues-lost-end-checkpoint"
+LOST_ENDS_NAMES = (OFFSETS_LOST_ENDS_NAME, QUEUES_LOST_ENDS_NAME)
 LEADER_EPOCH_NAME = "leader-epoch"
 """The leader epoch of the directory, in the text of a partition's history: one line, with offset 0."""
 STAGED_SUFFIX = ".staged"
@@ -125,6 +127,30 @@ def lower_of(*tables: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]
     return found
 
 
+def _without(
+    table: Mapping[TopicPartition, int], gone: Container[TopicPartition]
+) -> dict[TopicPartition, int]:
+    return {partition: offset for partition, offset in table.items() if partition not in gone}
+
+
+def _merged(
+    now: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    instead_of: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """``ends``, beside those that have come since it was ``instead_of``."""
+    return dict(ends) if now == instead_of else lower_of(now, ends)
+
+
+def _put(
+    tables: dict[str, Mapping[TopicPartition, int]], name: str, table: Mapping[TopicPartition, int]
+) -> None:
+    if table:
+        tables[name] = table
+    else:
+        tables.pop(name, None)
+
+
 class LogHome:
     """The shared state of the logs in one directory."""
 
@@ -162,10 +188,10 @@ class LogHome:
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._cleaner_offsets: dict[TopicPartition, int] = {}
         """Their file is created by the first compaction."""
-        self.lost_ends: dict[TopicPartition, int] = {}
+        self.lost_ends: dict[str, Mapping[TopicPartition, int]] = {}
         """Where logs were cut, and groups or queues may still count on what was there: see
-        :class:`.LostEnds`. The first creates their file."""
-        self.untold_ends: dict[TopicPartition, int] = {}
+        :class:`.LostEnds`. By the names of the files, which the first creates; none is empty."""
+        self.untold_ends: dict[str, Mapping[TopicPartition, int]] = {}
         """Those that could not be stored either: these logs must not grow."""
         self.leader_epoch = 0
         """The least in which a log that is alone is opened."""
@@ -314,7 +340,7 @@ class LogHome:
             LOG_STARTS_NAME,
             HIGH_WATERMARKS_NAME,
             CLEANER_OFFSETS_NAME,
-            LOST_ENDS_NAME,
+            *LOST_ENDS_NAMES,
             LEADER_EPOCH_NAME,
         )
         wanted = known if names is None else [name for name in known if name in names]
@@ -324,7 +350,7 @@ class LogHome:
         self._log_starts = self._decode(LOG_STARTS_NAME)
         self._high_watermarks = self._decode(HIGH_WATERMARKS_NAME)
         self._cleaner_offsets = self._decode(CLEANER_OFFSETS_NAME)
-        self.lost_ends = self._decode(LOST_ENDS_NAME)
+        self.lost_ends = {name: ends for name in LOST_ENDS_NAMES if (ends := self._decode(name))}
         self.leader_epoch = self.latest_epoch = self._decode_leader_epoch()
 
     def _decode(self, name: str) -> dict[TopicPartition, int]:
@@ -566,17 +592,22 @@ class LogHome:
         self._cleaner_offsets = changed
 
     def store_lost_ends(
-        self, ends: Mapping[TopicPartition, int], *, instead_of: Mapping[TopicPartition, int]
+        self, name: str, ends: Mapping[TopicPartition, int], *, instead_of: Mapping[TopicPartition, int]
     ) -> None:
-        """Make these the lost ends, durably; beside those that were stored since it had ``instead_of``."""
+        """Make these the lost ends in the file of this name, durably; beside those that it was given since it
+        had ``instead_of``."""
         with self._own_lock():
-            is_outdated = self.lost_ends is not instead_of
-            self._replace_lost_ends_locked(lower_of(self.lost_ends if is_outdated else {}, ends))
+            known = _merged(self.lost_ends.get(name, {}), ends, instead_of)
+            if known != self.lost_ends.get(name, {}):
+                self._store_locked({name: known})
+                _put(self.lost_ends, name, known)
 
-    def _replace_lost_ends_locked(self, changed: dict[TopicPartition, int]) -> None:
-        if changed != self.lost_ends:
-            self._store_locked({LOST_ENDS_NAME: changed})
-            self.lost_ends = changed
+    def keep_untold(
+        self, name: str, ends: Mapping[TopicPartition, int], *, instead_of: Mapping[TopicPartition, int]
+    ) -> None:
+        """The same of those that could not be stored, in memory."""
+        with self._lock:
+            _put(self.untold_ends, name, _merged(self.untold_ends.get(name, {}), ends, instead_of))
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Drop deleted partitions from every checkpoint: new ones with these names must not inherit
@@ -584,12 +615,14 @@ class LogHome:
         gone = frozenset(partitions)
         with self._own_lock():
             if not gone.isdisjoint(self._cleaner_offsets):
-                others = {name: at for name, at in self._cleaner_offsets.items() if name not in gone}
-                self._replace_cleaner_offsets_locked(others)
-            if not gone.isdisjoint(self.lost_ends):
-                others = {name: at for name, at in self.lost_ends.items() if name not in gone}
-                self._replace_lost_ends_locked(others)
-            self.untold_ends = {name: at for name, at in self.untold_ends.items() if name not in gone}
+                self._replace_cleaner_offsets_locked(_without(self._cleaner_offsets, gone))
+            for name, ends in self.lost_ends.copy().items():
+                if not gone.isdisjoint(ends):
+                    others = _without(ends, gone)
+                    self._store_locked({name: others})
+                    _put(self.lost_ends, name, others)
+            for name, ends in self.untold_ends.copy().items():
+                _put(self.untold_ends, name, _without(ends, gone))
             for table in (self._recovery_points, self._log_starts, self._high_watermarks):
                 for partition in gone:
                     self._has_forgotten |= table.pop(partition, None) is not None

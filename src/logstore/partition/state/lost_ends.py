@@ -4,7 +4,10 @@ What groups have read and queues have done is kept in other logs, as offsets. On
 grown again, nothing shows which of its records are new. So it does not grow before they have gone back, or,
 where their logs cannot be read or written, before a checkpoint says where to: the next open sees to it.
 
-Locks: ``_lock`` is held while the checkpoint is written. Who takes it has no lock of a log, group or queue.
+Groups and queues have a checkpoint each: those who have gone back, and have read on since, are not to be sent
+back once more because the others could not.
+
+Locks: ``_lock`` is held while a checkpoint is written. Who takes it has no lock of a log, group or queue.
 ``_coming_lock`` guards one table.
 """
 
@@ -24,8 +27,8 @@ from logstore.warning import is_due, warn
 _LOOK_AGAIN_MS: Final = 200
 """Until it has been seen to. What groups say then must not be set back once more, after a kill."""
 
-
-Listener = Callable[[Mapping[TopicPartition, int]], bool]
+Ends = Mapping[TopicPartition, int]
+EndListener = Callable[[Ends], bool]
 """Is told of logs that were cut, and where. Returns whether everything that it was ever told of has been seen
 to, durably. With nothing to tell, it is only asked for that."""
 
@@ -43,39 +46,47 @@ class LostEnds:
         self._is_look_coming = False
         self._refusal: LogstoreError | None = None
         self._told_at: dict[str, float] = {}
-        self._listeners: tuple[Listener, ...] = ()
+        self._listeners: dict[str, EndListener] = {}
+        """By the name of the checkpoint for what they have not seen to."""
+        self._notes: tuple[dict[TopicPartition, int], ...] = ()
 
-    def listen(self, listener: Listener) -> None:
-        self._listeners += (listener,)
+    def listen(self, listeners: Mapping[str, EndListener], ends: Ends) -> None:
+        """From now on these are told: at once of the ends, and of those that their checkpoints have.
+
+        Args:
+            listeners: one for each of :data:`.LOST_ENDS_NAMES`.
+        """
+        self._listeners = dict(listeners)
+        for name, listener in listeners.items():
+            known = lower_of(self._home.lost_ends.get(name, {}), ends)
+            if known:
+                listener(known)
+                self._settle(name, known)
 
     @contextmanager
-    def told_to(self, found: dict[TopicPartition, int]) -> Iterator[None]:
-        """Put the ends that are lost meanwhile, and those from before, in this table too."""
-        found.update(lower_of(self._home.lost_ends, self._home.untold_ends))
-
-        def note(ends: Mapping[TopicPartition, int]) -> bool:
-            found.update(lower_of(found, ends))
-            return True
-
-        self.listen(note)
+    def noted_in(self, found: dict[TopicPartition, int]) -> Iterator[None]:
+        """Put all ends that are lost meanwhile into this table."""
+        self._notes += (found,)
         try:
             yield
         finally:
-            self._listeners = tuple(each for each in self._listeners if each is not note)
+            self._notes = tuple(each for each in self._notes if each is not found)
 
-    def tell(self, ends: Mapping[TopicPartition, int]) -> None:
+    def tell(self, ends: Ends) -> None:
         """Logs were cut at these offsets, or may have been. The caller has no lock of a log."""
-        if self._listeners:
-            for listener in self._listeners:
-                listener(ends)
-            self._settle(ends)
+        for note in self._notes:
+            note.update(lower_of(note, ends))
+        for name, listener in self._listeners.items():
+            listener(ends)
+            self._settle(name, ends)
 
-    def tell_soon(self, ends: Mapping[TopicPartition, int]) -> None:
+    def tell_soon(self, ends: Ends) -> None:
         """The same, for who may have any lock: told by the next who calls :meth:`tell_coming`, at the latest
         by a thread of the scheduler."""
+        for name in self._listeners:
+            before, untold = self._home.lost_ends.get(name, {}), self._home.untold_ends.get(name, {})
+            self._note(name, lower_of(before, untold, ends), before, untold)
         if self._listeners:
-            before, untold = self._home.lost_ends, self._home.untold_ends
-            self._note(lower_of(before, untold, ends), before, untold)
             with self._coming_lock:
                 self.coming = lower_of(self.coming, ends)
             self._scheduler.after(0, "tell that logs were cut", self.tell_coming, is_waiting=True)
@@ -89,15 +100,16 @@ class LostEnds:
 
     def settle(self) -> None:
         """See whether everything has been seen to: then nothing is to be noted any more."""
-        if self._home.lost_ends or self._home.untold_ends:
-            self._settle({})
+        for name in self._listeners:
+            if name in self._home.lost_ends or name in self._home.untold_ends:
+                self._settle(name, {})
 
     def check_told(self, partition: TopicPartition) -> None:
         """
         Raises:
             StorageError: the log must not grow yet.
         """
-        if partition in self._home.untold_ends:
+        if any(partition in ends for ends in self._home.untold_ends.values()):
             raise StorageError(
                 getattr(self._refusal, "errno", None),
                 f"{partition} was cut, and takes no records before groups and queues have gone back there or "
@@ -105,38 +117,28 @@ class LostEnds:
                 self._home.path,
             )
 
-    def _settle(self, ends: Mapping[TopicPartition, int]) -> None:
+    def _settle(self, name: str, ends: Ends) -> None:
         home = self._home
         with self._lock:
-            before, untold = home.lost_ends, home.untold_ends
-            is_seen_to = not self.coming and all(listener({}) for listener in self._listeners)
-            known = {} if is_seen_to else lower_of(before, untold, ends)
-            self._note(known, before, untold)
-            if home.lost_ends or home.untold_ends:
-                self._look_again_later()
+            before, untold = home.lost_ends.get(name, {}), home.untold_ends.get(name, {})
+            is_seen_to = not self.coming and self._listeners[name]({})
+            self._note(name, {} if is_seen_to else lower_of(before, untold, ends), before, untold)
+            if (name in home.lost_ends or name in home.untold_ends) and not self._is_look_coming:
+                self._is_look_coming = True
+                what = "see whether groups have gone back"
+                self._scheduler.after(_LOOK_AGAIN_MS, what, self._look_again, is_waiting=True)
 
-    def _note(
-        self,
-        ends: dict[TopicPartition, int],
-        before: Mapping[TopicPartition, int],
-        untold: Mapping[TopicPartition, int],
-    ) -> None:
-        """Store these in place of those that were stored and could not be."""
+    def _note(self, name: str, ends: Ends, before: Ends, untold: Ends) -> None:
+        """Store these in place of what was stored, and of what could not be."""
         home = self._home
         try:
-            home.store_lost_ends(ends, instead_of=before)
+            home.store_lost_ends(name, ends, instead_of=before)
             ends = {}
         except LogstoreError as error:
             self._refusal = error
             if is_due(self._told_at, str(error)):
                 warn("%s: it could not be noted which logs were cut: %s", home.path, error)
-        home.untold_ends = ends if home.untold_ends is untold else lower_of(home.untold_ends, ends)
-
-    def _look_again_later(self) -> None:
-        if not self._is_look_coming:
-            self._is_look_coming = True
-            what = "see whether groups have gone back"
-            self._scheduler.after(_LOOK_AGAIN_MS, what, self._look_again, is_waiting=True)
+        home.keep_untold(name, ends, instead_of=untold)
 
     def _look_again(self) -> None:
         self._is_look_coming = False
