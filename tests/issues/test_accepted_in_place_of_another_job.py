@@ -40,6 +40,23 @@ def test_what_is_said_of_the_old_one_does_not_count(store, say):
         ]
 
 
+def test_nor_if_the_new_one_came_with_an_error(store):
+    """With the answer that said which job was lost: the poll that raised it gave no job. 0.01 s."""
+    log = store.create_topic("jobs")[0]
+    log.extend([b"0", b"1", b"2", b"3"])
+    with store.queue("jobs", group="g") as queue:
+        old = queue.poll(timeout=0)
+        old[0].accept()
+        log.truncate_to(2)
+        log.extend([b"new 2", b"new 3", b"new 4"])
+        old[3].accept()
+        with pytest.raises(JobLostError, match="jobs-0 offset 3"):
+            queue.poll(timeout=0)
+        with pytest.raises(JobLostError, match="the log was cut there, and has other records now"):
+            old[2].accept()
+        assert [job.value for job in queue.poll(timeout=0)] == [b"new 2", b"new 3", b"new 4"]
+
+
 def test_jobs_of_earlier_epochs_in_front_of_a_cut_stay(store):
     """Also when they come again after later ones. 0.01 s."""
     log = store.create_topic("jobs")[0]

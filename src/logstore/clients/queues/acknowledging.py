@@ -32,6 +32,7 @@ from logstore.broker.share.requests import (
 )
 from logstore.clients.asking import ask
 from logstore.clients.queues.job import Job
+from logstore.clients.queues.taking import Epochs
 from logstore.clients.settings import QueueConfig
 from logstore.clock import Clock
 from logstore.errors import JobLostError, LogstoreError
@@ -77,12 +78,21 @@ class _Gathered(NamedTuple):
 class Acknowledgements:
     """Of one worker. Accepted jobs gather here; all else is sent at once, with them."""
 
-    def __init__(self, broker: Broker, group: str, member_id: str, config: QueueConfig, clock: Clock) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        group: str,
+        member_id: str,
+        config: QueueConfig,
+        clock: Clock,
+        epochs: Epochs,
+    ) -> None:
         self._broker = broker
         self._group = group
         self._member_id = member_id
         self._config = config
         self._clock = clock
+        self._epochs = epochs
         self._sending = threading.Lock()
         self._lock = threading.Lock()
         self._accepted: list[Job] = []
@@ -179,6 +189,7 @@ class Acknowledgements:
         self._unanswered = None
         self._sent_ms = self._clock.monotonic_ms()
         if isinstance(result, ShareFetchResult):
+            self._epochs.note(result)
             if result.error in _TELL_THE_POLL:
                 self.fetched.append(Fetched(result, asked_ms, pending.throttle_time_ms))
             outcomes = result.acknowledged

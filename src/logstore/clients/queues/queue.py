@@ -129,7 +129,9 @@ class Queue(BoundToProcess):
         """How many jobs."""
         self._failure: LogstoreError | None = None
         """Of a partition that could not be read, while others gave jobs."""
-        self._acks = Acknowledgements(broker, self.group, self.member_id, self.config, self._clock)
+        self._acks = Acknowledgements(
+            broker, self.group, self.member_id, self.config, self._clock, self._epochs
+        )
         self.pace = 1
         """How many jobs a loop takes at a time."""
         self._is_at_last = False
@@ -303,6 +305,7 @@ class Queue(BoundToProcess):
         throttle_time_ms = self._under_way.throttle_time_ms
         self._under_way = None
         self._asked_for = 0
+        self._epochs.note(result)
         self._receive(Fetched(result, asked_ms, throttle_time_ms))
         return bool(result.partitions) or wait_ms > 0 or self._epoch == JOINING
 
@@ -350,8 +353,6 @@ class Queue(BoundToProcess):
                 self._failure = self._failure or error
                 continue
             self._taken += jobs
-            if jobs:
-                self._epochs.note(fetched.partition, jobs)
             self._acks.add(fetched.partition, gaps)
 
     def _drop_fetch(self) -> None:

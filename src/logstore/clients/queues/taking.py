@@ -2,48 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator
 from typing import Final
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.requests import FetchedPartition
 from logstore.broker.share.partition import Acknowledgement
-from logstore.broker.share.requests import AcknowledgeBatch, ShareFetchedPartition, TopicIdPartition
+from logstore.broker.share.requests import (
+    AcknowledgeBatch,
+    ShareFetchedPartition,
+    ShareFetchResult,
+    TopicIdPartition,
+)
 from logstore.clients.queues.job import Job, Worker
 from logstore.clients.received import ReceivedRecords
-from logstore.model import Record
+from logstore.format.header import LENGTH_OVERHEAD_BYTES, MAGIC, PREFIX, PREFIX_BYTES
+from logstore.model import Bytes, Record
 
 _MOST_EPOCHS: Final = 8
 """Of a partition; jobs of older ones are long over."""
 
 
 class Epochs:
-    """In which leader epochs a worker was given jobs of each partition, and from which offset on. A log that
-    lost its end goes on in a later epoch: what the worker has behind that of an earlier one was cut off, and
-    what it says of it would count for another record."""
+    """In which leader epochs the batches are that a worker was sent of each partition, and from which offset
+    on. A log that lost its end goes on in a later epoch: what the worker has behind that of an earlier one
+    was cut off, and what it says of it would count for another record.
+
+    Batches are noted when they come, in whichever thread."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._firsts: dict[TopicIdPartition, dict[int, int]] = {}
         self.have_changed = False
         """Whether there is more than one in a partition."""
 
-    def note(self, partition: TopicIdPartition, jobs: Sequence[Job]) -> None:
-        """These were taken; they are in the order of their offsets."""
-        last = None
-        for job in (jobs[0], jobs[-1]) if _epoch_of(jobs[0]) == _epoch_of(jobs[-1]) else jobs:
-            if (epoch := _epoch_of(job)) != last:
-                firsts = self._firsts.setdefault(partition, {})
-                firsts[epoch] = min(job.offset, firsts.get(epoch, job.offset))
-                self.have_changed |= len(firsts) > 1
-                if len(firsts) > _MOST_EPOCHS:
-                    del firsts[min(firsts)]
-                last = epoch
+    def note(self, result: ShareFetchResult) -> None:
+        """This has come."""
+        for fetched in result.partitions:
+            for epoch, first in _epochs_in(fetched.data):
+                self._note(fetched.partition, epoch, first)
+
+    def _note(self, partition: TopicIdPartition, epoch: int, first: int) -> None:
+        with self._lock:
+            firsts = self._firsts.setdefault(partition, {})
+            firsts[epoch] = min(first, firsts.get(epoch, first))
+            self.have_changed |= len(firsts) > 1
+            if len(firsts) > _MOST_EPOCHS:
+                del firsts[min(firsts)]
 
     def have_cut_off(self, job: Job) -> bool:
         """Whether a later record has its offset, or one below it."""
-        firsts = self._firsts.get(TopicIdPartition(job.partition, job.topic_id), {})
+        with self._lock:
+            firsts = self._firsts.get(TopicIdPartition(job.partition, job.topic_id), {}).copy()
         own = _epoch_of(job)
         return any(epoch > own and first <= job.offset for epoch, first in firsts.items())
+
+
+def _epochs_in(data: Bytes) -> Iterator[tuple[int, int]]:
+    """The epochs of batches, each with the offset of its first one. Damage is found when they are read."""
+    last, at = None, 0
+    while at + PREFIX_BYTES <= len(data):
+        base_offset, length, epoch, magic = PREFIX.unpack_from(data, at)
+        if magic == MAGIC and epoch != last:
+            yield epoch, base_offset
+            last = epoch
+        at += LENGTH_OVERHEAD_BYTES + max(length, 0)
 
 
 def _epoch_of(job: Job) -> int:
