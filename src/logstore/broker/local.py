@@ -251,9 +251,9 @@ class LocalBroker:
         Raises:
             LogstoreError: the share groups cannot be read.
         """
-        lost_ends = self._directory.context.lost_ends
-        if lost_ends.coming:
-            lost_ends.tell_coming()
+        context = self._directory.context
+        if context.lost_ends.coming or context.home.lost_ends:
+            context.lost_ends.go_on()
         if self._share_groups is None:
             with self._lock:
                 if self._share_groups is None:

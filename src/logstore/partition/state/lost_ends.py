@@ -81,22 +81,24 @@ class LostEnds:
             self._settle(name, ends)
 
     def tell_soon(self, ends: Ends) -> None:
-        """The same, for who may have any lock: told by the next who calls :meth:`tell_coming`, at the latest
-        by a thread of the scheduler."""
+        """The same, for who may have any lock: told by the next who calls :meth:`go_on`, at the latest by a
+        thread of the scheduler."""
         for name in self._listeners:
             before, untold = self._home.lost_ends.get(name, {}), self._home.untold_ends.get(name, {})
             self._note(name, lower_of(before, untold, ends), before, untold)
         if self._listeners:
             with self._coming_lock:
                 self.coming = lower_of(self.coming, ends)
-            self._scheduler.after(0, "tell that logs were cut", self.tell_coming, is_waiting=True)
+            self._scheduler.after(0, "tell that logs were cut", self.go_on, is_waiting=True)
 
-    def tell_coming(self) -> None:
-        """Tell what :meth:`tell_soon` was given."""
+    def go_on(self) -> None:
+        """Tell what :meth:`tell_soon` was given, or see whether everything has been seen to."""
         with self._coming_lock:
             ends, self.coming = self.coming, {}
         if ends:
             self.tell(ends)
+        else:
+            self.settle()
 
     def settle(self) -> None:
         """See whether everything has been seen to: then nothing is to be noted any more."""
