@@ -1,6 +1,7 @@
-"""Random histories of a queue whose logs are cut, on a disk that fails, in a process that is killed. Of the
-jobs that are in the topic at the end none is lost: each was accepted, or is in the dead-letter topic, or is
-given by the next worker, also where others were done at its offset before a cut."""
+"""Random histories of a queue and a group whose logs are cut, on a disk that fails, in a process that is
+killed. Of the records that are in the topic at the end none is lost: as a job each was accepted, or is in the
+dead-letter topic, or is given by the next worker, and the group has read it or does so next. Also where
+others were done, or read, at its offset before a cut."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.damaged  # a log may end with its disk failed
 STEP_COUNT = 120
 LOCK_MS = 30_000
 NAMES = ("EIO", "ENOSPC", "short write", "late EIO", "failed flush", "EMFILE")
-PLACES = ("__share", "__share", "__share", "jobs-", "dead", "")
+PLACES = ("__share", "__share", "__consumer", "__consumer", "jobs-", "dead", "")
 
 
 class History:
@@ -34,6 +35,7 @@ class History:
         self.store.create_topic("jobs", partitions=2)
         self.store.create_topic("dead")
         self.accepted: set[bytes] = set()
+        self.read_values: set[bytes] = set()
         self.count = 0
         self.steps = {
             self.extend: 20,
@@ -41,6 +43,7 @@ class History:
             self.poll: 25,
             self.say: 25,
             self.flush: 5,
+            self.read: 10,
             self.fail: 6,
             self.heal: 3,
             self.cut: 5,
@@ -58,7 +61,7 @@ class History:
             self.store[partition.topic].reopen(partition.partition, accept_loss=True)
 
     def run(self) -> set[bytes]:
-        """Returns the jobs that are lost."""
+        """Returns the records that are lost, as jobs or for the group."""
         for _ in range(STEP_COUNT):
             (step,) = self.rng.choices(list(self.steps), list(self.steps.values()))
             with suppress(LogstoreError):
@@ -67,8 +70,9 @@ class History:
         given = {job.value for _ in range(2) for job in self.drain()}
         dead = {record.value for record in self.store["dead"].read()}
         there = {record.value for record in self.store["jobs"].read()}
+        self.read()
         self.store.close()
-        return there - self.accepted - dead - given
+        return (there - self.accepted - dead - given) | (there - self.read_values)
 
     def extend(self) -> None:
         values = [b"%d" % (self.count + number) for number in range(self.rng.randrange(1, 6))]
@@ -103,6 +107,11 @@ class History:
     def flush(self) -> None:
         for queue in self.chosen():
             queue.flush()
+
+    def read(self) -> None:
+        with self.store.consumer("jobs", group="readers", auto_offset_reset="earliest") as consumer:
+            self.read_values.update(record.value for record in consumer.drain())
+            consumer.commit()
 
     def fail(self) -> None:
         self.files.fail(
