@@ -231,6 +231,15 @@ class OpenLogs:
             log.abandon()
             raise
 
+    def _store_point_or_abandon(self, log: Log) -> None:
+        """A truncation may have failed before it was stored where the log ends. If the log grew behind that,
+        the next open would take the gap for a loss."""
+        try:
+            self._context.home.store_checkpoints()
+        except BaseException:
+            log.abandon()
+            raise
+
     def _store_what_was_checked(self) -> None:
         """Without room for it, the next open checks the logs once more. But a log from elsewhere gets its
         first recovery point before anything is appended to it."""
@@ -347,6 +356,7 @@ class OpenLogs:
                 if old.role is Role.ALONE:  # what it has shown may be gone
                     self._context.home.begin_epoch(old.leader_epoch)
             log = self._open(partition, topic, is_clean=False, accept_loss=accept_loss)
+            self._store_point_or_abandon(log)
             self.damaged.pop(partition, None)
             self.by_partition[partition] = log  # last: until then callers get the closed one
         except BaseException as error:

@@ -101,8 +101,12 @@ class Removal:
                 self.schedule_locked(core.start_over(offset, None, now_ms, reason))
             else:
                 self.schedule_locked(core.truncate_to(offset, now_ms, reason))
-            self._durability.flush_now_locked()
-            self._durability.checkpoint_if_rolled()  # a gap above the recovery point looks like loss
+            try:
+                self._durability.flush_now_locked()
+                self._durability.checkpoint_if_rolled()  # a gap above the recovery point looks like loss
+            except BaseException as error:
+                self._guard.poison(error)  # who appends now could lose that, flushed or not
+                raise
             self._waits.notify(core.view)
             self._waits.lose(old_end)
         if counts:
