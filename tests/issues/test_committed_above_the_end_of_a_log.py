@@ -52,7 +52,7 @@ def test_a_group_reads_what_takes_the_place_of_lost_records(disk, caplog):
     with caplog.at_level(logging.INFO):
         store = open_store(disk)
     assert "group 'billing': set back from 5 to 2, the end of orders-0" in caplog.text
-    assert dict(store.offsets("billing")) == dict.fromkeys(ORDERS, OffsetAndMetadata(2, "a note"))
+    assert dict(store.offsets("billing")) == dict.fromkeys(ORDERS, OffsetAndMetadata(2, "a note", 7))
     assert dict(store.offsets("mails")) == dict.fromkeys(ORDERS, OffsetAndMetadata(2))
     for log in store["orders"]:
         log.extend([b"6", b"7", b"8", b"9"])

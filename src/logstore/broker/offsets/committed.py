@@ -460,7 +460,8 @@ class CommittedOffsets:
                             end,
                             partition,
                         )
-                        back = value._replace(offset=end, leader_epoch=_NO_EPOCH)
+                        # the epoch stays: consumers find by it where else the log has parted from what they read
+                        back = value._replace(offset=end)
                         rows.append((encode_offset_key(group, partition), encode_offset_value(back)))
             return rows
 
