@@ -1,6 +1,6 @@
-"""A log was truncated inside a batch, and the disk refused the checkpoint that says where it ends now: the call
-raised, but appends went on. The next open took the gap in front of them for a loss, and cut them off, also
-those that were flushed; and groups that had read on had not gone back.
+"""A log was truncated inside a batch, and the disk refused the checkpoint that says where it ends now: the
+call raised, but appends went on. The next open took the gap in front of them for a loss, and cut them off,
+also those that were flushed; and groups that had read on had not gone back.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import pytest
 
 import logstore
 from logstore.errors import ReopenRequiredError, StorageError
+from logstore.partition.state.lost_ends import LostEnds
 from logstore.testing import FAULTS, FaultyFiles, ManualClock, MemoryFiles
 
 
@@ -45,7 +46,7 @@ def truncate(at, fault, kinds):
     ("fault", "kinds"), [("ENOSPC", None), ("EIO", ["flush"]), ("EMFILE", None), ("late EIO", None)]
 )
 def test_what_was_flushed_behind_it_is_kept(fault, kinds):
-    """0.3 s."""
+    """1 s for the longest."""
     for at in itertools.count(1):
         disk, kept, failed = truncate(at, fault, kinds)
         with logstore.open("/store", files=disk, clock=ManualClock()) as store:
@@ -53,3 +54,33 @@ def test_what_was_flushed_behind_it_is_kept(fault, kinds):
         if not failed:
             break
     assert at > 3
+
+
+class InterruptionError(Exception):
+    """What a signal handler raises."""
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+def test_groups_go_back_if_an_interrupt_comes_in_between(is_told, monkeypatch):
+    """In front of it, or behind. 0.05 s."""
+    store = logstore.open("/store", files=MemoryFiles(), clock=ManualClock())
+    topic = store.create_topic("t")
+    topic.extend([b"old"] * 5)
+    store.offsets("g").commit({("t", 0): 5})
+    tell = LostEnds.tell
+
+    def interrupted(ends, told):
+        if is_told:
+            tell(ends, told)
+        raise InterruptionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LostEnds, "tell", interrupted)
+        with pytest.raises(InterruptionError):
+            topic[0].truncate_to(0)
+    with pytest.raises(ReopenRequiredError, match="Interruption"):
+        topic.extend([b"new"] * 9)
+    topic.reopen(0)
+    topic.extend([b"new"] * 9)
+    assert store.offsets("g")["t", 0].offset == 0
+    store.close()

@@ -460,7 +460,7 @@ class CommittedOffsets:
                             end,
                             partition,
                         )
-                        # the epoch stays: consumers find by it where else the log has parted from what they read
+                        # with its epoch, by which consumers find where else the log has parted
                         back = value._replace(offset=end)
                         rows.append((encode_offset_key(group, partition), encode_offset_value(back)))
             return rows

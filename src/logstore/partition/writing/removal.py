@@ -8,6 +8,8 @@ Lock: ``lock`` is held while files are removed. A thread that needs both takes t
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from logstore.errors import OffsetOutOfRangeError, StorageError, UsageError
 from logstore.model import Role, TopicPartition
@@ -90,6 +92,10 @@ class Removal:
     def truncate_to(self, offset: int) -> bool:
         """See :meth:`.Log.truncate_to`."""
         check_offset(offset, "offset")
+        with self._whole_or_reopen():
+            return self._truncate_to(offset)
+
+    def _truncate_to(self, offset: int) -> bool:
         with self._context.lines, self._guard.own_lock(), self._guard as core:
             self._gathering.drain_locked()
             if offset >= core.log_end_offset:
@@ -101,12 +107,8 @@ class Removal:
                 self.schedule_locked(core.start_over(offset, None, now_ms, reason))
             else:
                 self.schedule_locked(core.truncate_to(offset, now_ms, reason))
-            try:
-                self._durability.flush_now_locked()
-                self._durability.checkpoint_if_rolled()  # a gap above the recovery point looks like loss
-            except BaseException as error:
-                self._guard.poison(error)  # who appends now could lose that, flushed or not
-                raise
+            self._durability.flush_now_locked()
+            self._durability.checkpoint_if_rolled()  # a gap above the recovery point looks like loss
             self._waits.notify(core.view)
             self._waits.lose(old_end)
         if counts:
@@ -118,6 +120,10 @@ class Removal:
         check_offset(offset, "offset")
         if log_start_offset is not None and check_offset(log_start_offset, "log_start_offset") > offset:
             raise UsageError(f"log_start_offset {log_start_offset} is above offset {offset}")
+        with self._whole_or_reopen():
+            self._truncate_fully_and_start_at(offset, log_start_offset)
+
+    def _truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None) -> None:
         with self._context.lines, self._guard.own_lock(), self._guard as core:
             now_ms, reason = self._context.clock.now_ms(), f"truncate_fully_and_start_at({offset})"
             if row_count := self._gathering.rows.row_count:
@@ -129,6 +135,19 @@ class Removal:
             self._waits.lose(old_end)
         if counts:
             self._context.lost_ends.tell({self._partition: offset})
+
+    @contextmanager
+    def _whole_or_reopen(self) -> Iterator[None]:
+        """A cut stores where the log ends now, and sends groups back. If an error or an interrupt comes in
+        between, the log does not grow before it is reopened, which does both: otherwise the next open could
+        take the gap in front of new records for a loss, and groups would not read them."""
+        count = self._core.truncations.count
+        try:
+            yield
+        except BaseException as error:
+            if self._core.truncations.count != count:
+                self._guard.poison(error)
+            raise
 
     def _counts_for_groups(self, core: LogCore) -> bool:
         """Whether groups of the store are to hear of it: also where a copy has other records than its leader.
