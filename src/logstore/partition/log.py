@@ -547,6 +547,10 @@ class Log(CheckableLog):
         Batches are dropped whole: if ``offset`` lies inside one, its records below ``offset`` go too. An
         ``offset`` below the first segment empties the log.
 
+        A transaction whose marker goes, and whose first records stay, is open again, which is logged: until
+        it is ended, by :meth:`append_end_marker`, readers of committed records wait in front of it, and its
+        producer's next transaction goes on with it.
+
         Groups and queues of the store that are above the new end go back to it, durably, as after a crash:
         they get what is appended there. Where their logs refuse that, it is noted and done later; if it
         cannot be noted, appends raise a StorageError until it can. Not in the directory of a node, whose

@@ -19,6 +19,7 @@ from logstore.partition.writing.core import LogCore, bytes_of
 from logstore.partition.writing.durability import Durability
 from logstore.partition.writing.gathering import Gathering
 from logstore.partition.writing.guard import Guard
+from logstore.warning import warn
 
 
 class Removal:
@@ -102,6 +103,7 @@ class Removal:
                 core.cut_epochs()
                 return False
             counts, old_end = self._counts_for_groups(core), core.log_end_offset
+            is_alone, were_open = core.role is Role.ALONE, set(core.producers.open_transactions)
             now_ms, reason = self._context.clock.now_ms(), f"truncate_to({offset})"
             if offset < core.segments[0].base_offset:
                 self.schedule_locked(core.start_over(offset, None, now_ms, reason))
@@ -111,8 +113,17 @@ class Removal:
             self._durability.checkpoint_if_rolled()  # a gap above the recovery point looks like loss
             self._waits.notify(core.view)
             self._waits.lose(old_end)
+            are_open = set(core.producers.open_transactions)
         if counts:
             self._context.lost_ends.tell({self._partition: offset})
+        if is_alone and are_open - were_open:
+            warn(
+                "%s: truncate_to(%d) has cut off how transactions ended whose first records stay: those of "
+                "the producers %s are open again. End them as they were, by append_end_marker()",
+                self._partition,
+                offset,
+                ", ".join(map(str, sorted(are_open - were_open))),
+            )
         return True
 
     def truncate_fully_and_start_at(self, offset: int, *, log_start_offset: int | None = None) -> None:
