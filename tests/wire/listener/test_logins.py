@@ -316,6 +316,26 @@ def test_tls(store, authority, certified):
         assert send(tls_settings(listener, authority)) == [21]
 
 
+def test_what_a_client_without_tls_is_answered(store, certified):
+    """An alert, as by Kafka, by which some clients know what is wrong; and the end, not a reset. 10 ms."""
+    with store.listen(tls=ServerTls(*certified)) as listener, RawClient(listener.address) as plain:
+        plain.send(ApiKey.API_VERSIONS, ApiVersionsRequest(), 0)
+        assert plain.socket.recv(100) == bytes.fromhex("15030300020250")
+        assert plain.socket.recv(100) == b""
+
+
+def test_a_connection_with_tls_ends_as_tls_does(store, authority, certified):
+    """In the words of TLS: what ends without them may have been cut off by somebody else. 20 ms."""
+    with store.listen(tls=ServerTls(*certified), sasl_enabled_mechanisms="PLAIN") as listener:
+        context = ssl.create_default_context(cafile=authority.root)
+        context.check_hostname = False
+        with RawClient(listener.address) as client:
+            # No EOF is taken that comes without the words for it.
+            client.socket = context.wrap_socket(client.socket, suppress_ragged_eofs=False)
+            client.send(ApiKey.METADATA, MetadataRequest(), 12)
+            assert client.socket.recv(100) == b""
+
+
 def test_a_certificate_that_is_not_taken_is_a_login_that_fails(
     store, authority, certified, tmp_path_factory, caplog
 ):

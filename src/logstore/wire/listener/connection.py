@@ -463,6 +463,7 @@ class Connection:
                 return
             self._is_closed = True
             self._watch.remove(self._descriptor)
+            self._transport.end()
             self._socket.close()
         answer, self._answer = self._answer, None
         if answer is not None:

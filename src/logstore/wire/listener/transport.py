@@ -7,12 +7,21 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Final, Protocol, TypeVar
 
 from logstore.model import Bytes
 
 _MOST_PIECES: Final = 512
 """In one call: the system takes 1,024."""
+NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST"})
+"""What OpenSSL says of a client that speaks without TLS. It sends no alert then."""
+_ALERT: Final = bytes.fromhex("15 0303 0002 0250")
+"""What a broker of Kafka sends such a client: fatal, internal error. Some clients know by it what is
+wrong."""
+_UNREAD_BYTES: Final = 64 * 1024
+_MOST_UNREAD: Final = 16
+"""So many times that much is taken at the end, of what a client has sent and nobody reads any more."""
 
 
 T = TypeVar("T")
@@ -57,6 +66,10 @@ class Transport(Protocol):
     @property
     def wants_write(self) -> bool:
         """Whether ``receive`` waits until something can be sent, as TLS may."""
+        ...
+
+    def end(self) -> None:
+        """Say that nothing more comes, where there are words for that. The socket is to be closed next."""
         ...
 
 
@@ -112,17 +125,22 @@ class PlainTransport:
     def certificate(self) -> bytes | None:
         return None
 
+    def end(self) -> None:
+        return None
+
 
 class TlsTransport:
     """With TLS. The handshake happens within the first calls."""
 
-    __slots__ = ("_poll", "_poll_out", "_socket", "wants_write")
+    __slots__ = ("_is_plain", "_poll", "_poll_out", "_socket", "wants_write")
 
     def __init__(self, connected: ssl.SSLSocket) -> None:
         self._socket = connected
         self._poll = _poll_for(connected, select.POLLIN)
         self._poll_out = _poll_for(connected, select.POLLOUT)
         self.wants_write = False
+        self._is_plain = False
+        """Whether the client speaks without TLS."""
 
     def receive(self, size_bytes: int) -> bytes | None:
         return self._receiving(lambda: self._socket.recv(size_bytes), b"")
@@ -141,6 +159,9 @@ class TlsTransport:
             return None
         except ssl.SSLEOFError:
             return at_end
+        except ssl.SSLError as error:
+            self._is_plain = error.reason in NO_TLS and self._socket.version() is None
+            raise
 
     def send(self, pieces: deque[memoryview]) -> tuple[int, bool]:
         total = 0
@@ -161,6 +182,18 @@ class TlsTransport:
 
     def certificate(self) -> bytes | None:
         return self._socket.getpeercert(binary_form=True)
+
+    def end(self) -> None:
+        with suppress(OSError, ValueError):  # the connection is broken, or there has been no handshake
+            self._socket.unwrap()
+        with suppress(OSError):
+            if self._is_plain:
+                socket.socket.send(self._socket, _ALERT)  # as it is, not through TLS
+            # The system resets a connection that is closed with bytes unread. The client might then see that
+            # in place of what was sent last, and some take it for a fault of the network.
+            for _ in range(_MOST_UNREAD):
+                if not socket.socket.recv(self._socket, _UNREAD_BYTES):
+                    break
 
 
 def _poll_for(connected: socket.socket, events: int) -> select.poll:
