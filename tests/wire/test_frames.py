@@ -61,6 +61,15 @@ def test_a_size_that_is_not_allowed(size, first):
         reader.feed(data[first:] if first < 4 else data + b"more")
 
 
+@pytest.mark.parametrize("first", ["16030102", "15030300"])
+def test_a_size_that_is_how_tls_begins(first):
+    """A client that begins with TLS, and a broker that answers with its alert."""
+    reader = FrameReader(max_bytes=100)
+    with pytest.raises(CorruptionError, match="are allowed; it looks like TLS"):
+        reader.feed(bytes.fromhex(first))
+    assert reader.is_tls
+
+
 def test_a_size_that_is_not_allowed_behind_whole_frames():
     reader = FrameReader(max_bytes=100)
     found = reader.feed(framed(b"a", b"b") + b"\xff\xff\xff\xffmore")

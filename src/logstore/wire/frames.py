@@ -23,6 +23,8 @@ _ROOMY_BYTES: Final = 16 * 1024
 no memory."""
 _ROOM_TIMES: Final = 4
 _SIZE: Final = struct.Struct(">i")
+_TLS: Final = frozenset({0x1503, 0x1603})
+"""How an alert and a handshake of TLS begin."""
 _INT32_MAX: Final = 2**31 - 1
 
 
@@ -46,6 +48,8 @@ class FrameReader:
         """Of what has begun; the rest is room."""
         self.fault: CorruptionError | None = None
         """Why nothing can be read behind the frames that were returned last."""
+        self.is_tls = False
+        """Whether that looks like TLS."""
 
     @property
     def missing_bytes(self) -> int:
@@ -130,8 +134,10 @@ class FrameReader:
     def _size_at(self, data: Bytes, position: int) -> int:
         size: int = _SIZE.unpack_from(data, position)[0]
         if not 0 <= size <= self.max_bytes:
+            self.is_tls = size >> 16 in _TLS
             raise CorruptionError(
                 f"a frame of {size} bytes; 0 to {self.max_bytes} are allowed{self._setting}"
+                f"{'; it looks like TLS' if self.is_tls else ''}"
             )
         return size
 

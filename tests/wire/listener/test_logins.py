@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
 from logstore.broker.codes import ErrorCode
 from logstore.errors import CorruptionError, InvalidConfigError, UsageError
 from logstore.wire.apis import ApiKey
+from logstore.wire.listener import connection
 from logstore.wire.messages.cluster.api_versions import ApiVersionsRequest
 from logstore.wire.messages.cluster.metadata import MetadataRequest
 from logstore.wire.messages.security.sasl_authenticate import SaslAuthenticateRequest
@@ -334,6 +335,40 @@ def test_a_connection_with_tls_ends_as_tls_does(store, authority, certified):
             client.socket = context.wrap_socket(client.socket, suppress_ragged_eofs=False)
             client.send(ApiKey.METADATA, MetadataRequest(), 12)
             assert client.socket.recv(100) == b""
+
+
+def test_clients_that_are_set_up_wrongly_are_warned_of_once_a_minute(
+    store, authority, certified, caplog, monkeypatch
+):
+    """40 ms."""
+    monkeypatch.setattr(connection, "_told_at", {})
+    caplog.set_level(logging.INFO, logger=connection.__name__)
+    hello = bytes.fromhex("1603010200010001fc0303") + bytes(506)
+    context = ssl.create_default_context()  # which does not trust our authority
+    context.check_hostname = False
+    with (
+        store.listen(tls=ServerTls(*certified)) as tls,
+        store.listen() as plain,
+        store.listen(sasl_enabled_mechanisms="PLAIN") as sasl,
+    ):
+        for _ in range(2):
+            for listener, sent in ((tls, bytes(20)), (plain, hello)):
+                with RawClient(listener.address) as client:
+                    client.socket.sendall(sent)
+                    client.socket.recv(100)
+            with RawClient(sasl.address) as client:
+                client.send(ApiKey.METADATA, MetadataRequest(), 12)
+                client.socket.recv(100)
+            with RawClient(tls.address) as client, pytest.raises(ssl.SSLError, match="verify failed"):
+                context.wrap_socket(client.socket)
+        eventually(lambda: len(caplog.records) == 8)
+    warned = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert sorted(each.partition("is closed: ")[2] for each in warned) == [
+        "METADATA without a login",
+        "TLS: TLSV1_ALERT_UNKNOWN_CA, says the client",
+        "TLS: WRONG_VERSION_NUMBER; it may speak without TLS",
+        "a frame of 369295618 bytes; 0 to 104857600 are allowed; it looks like TLS",
+    ]
 
 
 def test_a_certificate_that_is_not_taken_is_a_login_that_fails(

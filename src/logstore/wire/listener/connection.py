@@ -21,7 +21,7 @@ from typing import Final
 
 from logstore.broker.pending import Answered
 from logstore.errors import FencedError, LogstoreError
-from logstore.warning import inform, warn
+from logstore.warning import inform, is_due, warn
 from logstore.wire.apis import ApiKey
 from logstore.wire.frames import FrameReader
 from logstore.wire.handlers.call import HANG_UP, Call, NoAnswer
@@ -38,7 +38,7 @@ from logstore.wire.listener.intercepting import (
     Refuse,
 )
 from logstore.wire.listener.login import MAX_BYTES_BEFORE, Login
-from logstore.wire.listener.transport import TlsTransport, Transport, pieces_of
+from logstore.wire.listener.transport import NO_TLS, TlsTransport, Transport, pieces_of
 from logstore.wire.listener.watch import Watch
 from logstore.wire.listener.workers import Workers
 
@@ -56,6 +56,9 @@ _LINGER_MS: Final = 5
 requests."""
 _NO_CERTIFICATE: Final = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 """As OpenSSL calls it."""
+_told_at: dict[str, float] = {}
+"""When the log last heard of a client that does not come to its first request, by the kind of the error. Such
+clients try again several times a second."""
 
 
 class _Park(Enum):
@@ -165,7 +168,7 @@ class Connection:
         try:
             park = self._work()
         except LogstoreError as error:  # what it sends cannot be read, or is not served
-            inform("the connection of %s is closed: %s", self.call.host, error)
+            self._tell(type(error).__name__, str(error))
             park = None
         except ssl.SSLError as error:
             self._tell_of(error)
@@ -191,12 +194,21 @@ class Connection:
         elif park is _Park.THROTTLE:
             self._watch.after(max(self._muted_until - time.monotonic(), 0.0), self.resume)
 
+    def _tell(self, kind: str, why: str) -> None:
+        """Clients that do not get in at all are mostly set up wrongly, and many say no more than that the
+        broker is gone. So the log says why: of each kind once a minute as a warning."""
+        is_stranger = self._is_stranger or self._reader.is_tls
+        tell = warn if is_stranger and is_due(_told_at, kind) else inform
+        tell("the connection of %s is closed: %s", self.call.host, why)
+
     def _tell_of(self, error: ssl.SSLError) -> None:
         """TLS has failed. A certificate that is not taken, or is missing, is a login that fails."""
         reason = error.reason or str(error)
         if isinstance(error, ssl.SSLCertVerificationError):
             reason = error.verify_message
-        inform("the connection of %s is closed: TLS: %s", self.call.host, reason)
+        is_told = "_ALERT_" in reason
+        hint = ", says the client" if is_told else "; it may speak without TLS" if reason in NO_TLS else ""
+        self._tell("alert" if is_told else type(error).__name__, f"TLS: {reason}{hint}")
         if isinstance(error, ssl.SSLCertVerificationError) or reason == _NO_CERTIFICATE:
             self.call.note_failed_login(None, "TLS", reason)
 
