@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -61,9 +62,11 @@ class InterruptionError(Exception):
 
 
 @pytest.mark.parametrize("is_told", [False, True])
-def test_groups_go_back_if_an_interrupt_comes_in_between(is_told, monkeypatch):
-    """In front of it, or behind. 0.05 s."""
-    store = logstore.open("/store", files=MemoryFiles(), clock=ManualClock())
+@pytest.mark.parametrize("cut", ["truncate_to", "reopen"])
+def test_groups_go_back_if_an_interrupt_comes_in_between(cut, is_told, monkeypatch):
+    """In front of it, or behind. 0.05 s each."""
+    disk = MemoryFiles()
+    store = logstore.open("/store", files=disk, clock=ManualClock())
     topic = store.create_topic("t")
     topic.extend([b"old"] * 5)
     store.offsets("g").commit({("t", 0): 5})
@@ -74,10 +77,18 @@ def test_groups_go_back_if_an_interrupt_comes_in_between(is_told, monkeypatch):
             tell(ends, told)
         raise InterruptionError
 
+    if cut == "reopen":
+        file = disk.open(f"/store/t-0/{0:020}.log", write=True)
+        file.truncate(0)
+        file.close()
+    cuts = {
+        "truncate_to": partial(topic[0].truncate_to, 0),
+        "reopen": partial(topic.reopen, 0, accept_loss=True),
+    }
     with monkeypatch.context() as patch:
         patch.setattr(LostEnds, "tell", interrupted)
         with pytest.raises(InterruptionError):
-            topic[0].truncate_to(0)
+            cuts[cut]()
     with pytest.raises(ReopenRequiredError, match="Interruption"):
         topic.extend([b"new"] * 9)
     topic.reopen(0)

@@ -647,7 +647,11 @@ class LogDirectory:
             log = self._open.reopen(partition, topic, accept_loss=accept_loss)
             end_offset = log.log_end_offset
         if log.role is Role.ALONE:
-            self.context.lost_ends.tell({partition: end_offset})
+            try:
+                self.context.lost_ends.tell({partition: end_offset})
+            except BaseException as error:  # of a signal handler: the log does not grow before all have heard
+                log.writer.guard.poison(error)
+                raise
         return log
 
     # End
