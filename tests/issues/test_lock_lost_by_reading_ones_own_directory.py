@@ -30,7 +30,9 @@ import logstore
 from logstore import lock as locks
 from logstore.errors import FencedError, LockedError, LogstoreError
 from logstore.files import OsFiles
+from logstore.model import Role
 from logstore.partition.log import Log
+from logstore.testing.clock import ManualClock
 from logstore.testing.memory import MemoryFiles
 
 has_open_file_locks = pytest.mark.skipif(
@@ -395,6 +397,53 @@ def test_a_lock_in_memory_is_lost_with_its_file():
     with pytest.raises(FencedError):
         held.check()
     files.lock("/d/.lock").check()
+
+
+CHANGES = {
+    "roll": lambda log: log.roll(),
+    "assign_leader_epoch": lambda log: log.assign_leader_epoch(4),
+    "delete_before": lambda log: log.delete_before(15),
+    "enforce_retention": lambda log: log.enforce_retention(),
+    "truncate_to": lambda log: log.truncate_to(3),
+    "set_role": lambda log: log.set_role(Role.FOLLOWER),
+    "checkpoint": lambda log: log.checkpoint(),
+    "compact": lambda log: log.compact(now=True),
+    "erase": lambda log: log.erase(keys=[b"k"]),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_who_has_lost_the_lock_changes_no_file(change):
+    """Rolling, a new epoch, and what is stored before the log start moves, did. Each 0.01 s."""
+    files, log = log_that_lost_its_lock()
+    with pytest.raises(FencedError):
+        change(log)
+    assert not files.trace
+    with pytest.raises(FencedError):
+        log.close()
+    assert not files.trace
+
+
+def test_nothing_is_stored_behind_rolls_by_who_has_lost_the_lock():
+    """By the background, when a segment is full and durable. 0.01 s."""
+    files, log = log_that_lost_its_lock()
+    with pytest.raises(FencedError):
+        log.writer.durability.checkpoint_if_rolled()
+    assert not files.trace
+    log.abandon()
+
+
+def log_that_lost_its_lock():
+    files = MemoryFiles()
+    config = logstore.TopicConfig(segment_bytes=1000, retention_bytes=1, cleanup_policy="compact,delete")
+    log = Log.open("/t-0", config=config, files=files, clock=ManualClock())
+    for _ in range(10):
+        log.extend([(b"k", b"v" * 100)] * 2)
+    log.flush()
+    files.remove("/t-0/.lock")
+    files.lock("/t-0/.lock")
+    files.trace.clear()
+    return files, log
 
 
 # Forks ------------------------------------------------------------------------------------------------------

@@ -135,6 +135,7 @@ class LogCore(LogGrowth):
 
     def _store_log_start(self, offset: int) -> None:
         home = self.context.home
+        home.check_held()  # before the snapshots, which may be the first that is written for long
         going = [segment for segment, after in pairwise(self.segments) if after.base_offset <= offset]
         self._settle_without(going, self.segments[len(going)].base_offset)
         self._making_room(lambda: home.store_log_start(self.partition, offset), going)

@@ -286,6 +286,7 @@ class Durability:
             return
         with contextlib.suppress(ClosedError), self._guard.own_lock(), self._guard as core:
             if core.active.has_rest:
+                self._context.home.check_held()  # another process may have appended there
                 core.clear_rest()
 
     def checkpoint_locked(self) -> None:
@@ -322,6 +323,7 @@ class Durability:
                 point = self._rolled_point_locked()
                 if point is None:
                     return False
+                home.check_held()  # no flush may have come in front of this, for long
                 core.settle(point)
                 home.set_recovery_point(self._partition, point)
                 return True

@@ -377,7 +377,9 @@ class LogGrowth(LogState):
 
         Raises:
             RetriableError: this flush is needed, but :attr:`may_wait` is false (:attr:`has_put_off`).
+            FencedError: the lock of the directory was lost.
         """
+        self.context.home.check_held()  # there may be no append or flush in front of this, for long
         old = self.active
         if old.base_offset == base_offset:
             self._replace_empty_active(now_ms)

@@ -33,6 +33,7 @@ class Replication:
                     f"epoch is {shown(epoch)}; it must be a number from {core.leader_epoch} to {MAX_EPOCH}"
                 )
             self._gathering.drain_locked()
+            self._context.home.check_held()
             core.assign_epoch(epoch)
             self._waits.note_view(core.view)  # a fetch that names the old epoch is refused from now on
 
