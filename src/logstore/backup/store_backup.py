@@ -129,7 +129,6 @@ class _Backup:
     """Partitions that could not be opened, so their end offsets are not known."""
     _lost_ends: dict[TopicPartition, int] = field(default_factory=dict)
     """Where logs were cut meanwhile, maybe behind the copy of what groups and queues say of them."""
-
     _lost_before: dict[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
     """Where the groups, and queues, were still to go back before."""
 

@@ -148,6 +148,7 @@ from logstore.errors import LogstoreError
 from logstore.format.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from logstore.logdir.directory import LogDirectory
 from logstore.model import TopicPartition
+from logstore.partition.state.home import lower_of
 from logstore.warning import warn
 
 T = TypeVar("T")
@@ -286,9 +287,7 @@ class LocalBroker:
         """See :func:`.set_share_groups_back`; also for groups that are in use. What cannot be done now, as on
         a full disk, is done before anything is asked of them; until then they raise why."""
         with self._lock:
-            before = self._ends or {}
-            lower = {each: min(end, ends.get(each, end)) for each, end in before.items()}
-            self._ends = {**ends, **lower}
+            self._ends = lower_of(self._ends or {}, ends)
             try:
                 self._finish_setting_back_locked()
             except LogstoreError as error:

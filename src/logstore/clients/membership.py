@@ -290,8 +290,8 @@ class Membership:
     # Being a member
 
     def _is_outdated(self) -> bool:
-        """Whether topics have got or lost partitions while this member was away. It leads the group, so
-        nobody else looks. Until there is an answer, it goes on with what was assigned."""
+        """Whether topics have got or lost partitions while this member was away. As it leads the group, no
+        other member looks. Until the answer comes, it keeps its assignment."""
         found = None if self._looking is None else self._looking.poll()
         if found is None:
             return False

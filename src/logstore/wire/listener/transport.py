@@ -21,7 +21,7 @@ _ALERT: Final = bytes.fromhex("15 0303 0002 0250")
 wrong."""
 _UNREAD_BYTES: Final = 64 * 1024
 _MOST_UNREAD: Final = 16
-"""So many times that much is taken at the end, of what a client has sent and nobody reads any more."""
+"""How often that much is received at the end, at most: what a client has sent and nobody will read."""
 
 
 T = TypeVar("T")

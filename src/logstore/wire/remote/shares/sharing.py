@@ -124,8 +124,8 @@ class ShareMembers:
     def _leave_for(
         self, request: ShareGroupHeartbeat, pending: RemotePending[ShareGroupHeartbeatResult]
     ) -> None:
-        """Leave for a member that was dropped. It had connections of its own: first its session ends on each
-        node, else what it has is given to nobody until the locks run out."""
+        """Leave for a member that was dropped. It had connections of its own. Its session on each node ends
+        first: otherwise the jobs that it holds stay locked until their locks run out."""
         asked = AcknowledgeInSession(
             ShareAcknowledgeRequest(request.group, request.member_id, ()), LAST_EPOCH
         )
